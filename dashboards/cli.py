@@ -1,0 +1,41 @@
+"""The command line `stepscope`: the table of its commands (`profile-train` and `analyze-nsys` stand alone).
+
+Every command lives in a module of its own, loaded only when it is called, so that `--help` stays fast and the
+analysis commands never load torch. Commands that need the trainer or the profilers are named by text for that reason.
+"""
+
+from cyclopts import App
+
+from .. import __version__
+from ..record.program import run, single
+
+COMMANDS = {
+    "trace": ("stepscope.dashboards.trace:trace", "Say where the time went in torch.profiler (Kineto) traces."),
+        "stepscope.dashboards.analyze_nsys:analyze_nsys",
+        "Read Nsight Systems reports; the same as analyze-nsys.",
+    ),
+    "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
+    "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about a folder of runs."),
+    "recipes": (
+        "stepscope.dashboards.recipes:recipes",
+        "List the precision recipes, operand by operand.",
+    ),
+    "demo": ("stepscope.trainer.demo:demo", "Train three recipes on this machine and compare them."),
+}
+"""Command → where it lives and what it answers."""
+
+app = App(name="stepscope", version=__version__, help="What each low-precision recipe costs, gains and risks.")
+for _name, (_place, _help) in COMMANDS.items():
+    app.command(_place, name=_name, help=_help)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of `stepscope`."""
+    return run(app, arguments)
+
+
+def analyze_nsys_main(arguments: list[str] | None = None) -> int:
+    """Entry point of `analyze-nsys`."""
+    from .analyze_nsys import analyze_nsys
+
+    return run(single(analyze_nsys, "analyze-nsys"), arguments)

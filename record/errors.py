@@ -1,0 +1,28 @@
+"""The error family: everything that is the user's to mend, each message with the way out.
+
+Caught once per command (`dashboards.cli`, `trainer.command`), printed as one line on stderr, turned into `exit_code`.
+Anything else is a bug of ours and keeps its traceback.
+"""
+
+from pathlib import Path
+
+
+class UserError(Exception):
+    """Something the user can mend; the message says what, where and the way out."""
+
+    exit_code = 1
+
+
+class ConfigError(UserError):
+    """A flag or setting that cannot be; the message names it. Exit code 2, as for any misuse of a command line."""
+
+    exit_code = 2
+
+
+class TraceError(UserError):
+    """An input file that cannot be read as what it claims to be."""
+
+    def __init__(self, path: Path | str, what: str) -> None:
+        """`path` is the file, `what` says what is wrong with it and what to do."""
+        super().__init__(f"{path}: {what}")
+        self.path = Path(path)

@@ -1,0 +1,53 @@
+"""Append-only JSON lines: one line a record, flushed as written; a reader tolerates a last line cut by a crash."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from .errors import TraceError
+
+
+class JsonlWriter:
+    """Appends records to one file; each is on its way to disk when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path` for appending, creating it."""
+        self._file = path.open("ab", buffering=0)
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, record: Any) -> None:
+        """Append one record as a line."""
+        self._file.write(self._encoder.encode(record) + b"\n")
+
+    def close(self) -> None:
+        """Close the file; further writes fail."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        """The writer itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+
+def read_jsonl(path: Path, kind: Any) -> Iterator[Any]:
+    """Records of `path` in order.
+
+    A last line without its newline is a write cut short and is left out; any other line that does not decode as
+    `kind` (a msgspec struct or a tagged union of some) raises TraceError with the line's number.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            if not line.strip():
+                continue
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise TraceError(path, f"line {number} is not a record of this file ({error})") from None

@@ -1,0 +1,111 @@
+"""`run.json`, the manifest: what ran, on what, with which settings, and how it ended.
+
+Written atomically before the first step with outcome `running`, rewritten when the run ends. Host and user names are
+left out, and of the environment only `ENVIRONMENT_ALLOWED` is kept: manifests get shared.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from .atomic import write_atomically
+from .errors import TraceError
+from .recipes import Recipe
+
+SCHEMA = "stepscope.run/1"
+
+ENVIRONMENT_ALLOWED = (
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "NCCL_ALGO",
+    "NCCL_DEBUG",
+    "NCCL_PROTO",
+    "OMP_NUM_THREADS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NUM_NODES",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+)
+
+State = Literal["running", "completed", "interrupted", "failed"]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank computes on."""
+
+    kind: Literal["cuda", "cpu"]
+    name: str
+    memory_bytes: int | None
+    """Total memory of the GPU, or of the machine for a CPU."""
+    capability: str | None = None
+    """CUDA compute capability such as `9.0`."""
+    driver: str | None = None
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of the job."""
+
+    size: int
+    nodes: int
+    backend: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the run ended; `running` until it has."""
+
+    state: State = "running"
+    message: str | None = None
+    """For `failed` and `interrupted`: the exception or the signal, in one line."""
+    rank: int | None = None
+    """The rank that failed first."""
+    exit_code: int | None = None
+    steps: int | None = None
+    """Optimizer steps finished."""
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """The whole of `run.json`."""
+
+    schema: str = SCHEMA
+    run: str
+    """The run's name: its folder's name when it was written."""
+    recipe: Recipe
+    emulated: bool
+    """Whether FP8 was computed by emulation: numerics hold, timings are no speed result."""
+    emulated_why: str | None = None
+    config: dict[str, Any]
+    """Every training setting, resolved."""
+    world: World
+    devices: list[Device]
+    """One entry per rank."""
+    model: dict[str, Any]
+    """Model facts: `name`, `parameters`, `hidden_size`, `num_hidden_layers`, `vocab_size`, …"""
+    linears: dict[str, list[str]] = {}
+    """Names of the linear layers by the precision they were set to run in: `float8`, `bf16`."""
+    versions: dict[str, str]
+    """Package → version, read from the imported module."""
+    environment: dict[str, str] = {}
+    argv: list[str]
+    git_commit: str | None = None
+    started_ns: int
+    """Unix time, ns."""
+    ended_ns: int | None = None
+    outcome: Outcome = Outcome()
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write `run.json` so that a reader sees the old text or the new one, never half of one."""
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read `run.json`; TraceError where it is missing, cut, or of another schema."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise TraceError(path, "no manifest here; a run folder holds a run.json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(path, f"is not a stepscope manifest ({error})") from None
+    except OSError as error:
+        raise TraceError(path, f"cannot be read: {error.strerror}") from None

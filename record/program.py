@@ -1,0 +1,44 @@
+"""How each of our command lines runs: the one place where a user's mistake becomes one line and an exit code."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from cyclopts import App, CycloptsError
+
+from .. import __version__
+from .errors import UserError
+
+
+def run(program: App, arguments: list[str] | None = None) -> int:
+    """Run a command line and answer its exit code; a command may answer its own by returning an int.
+
+    0 fine, 1 bad data or a failed run (UserError), 2 misuse of the command line, 130 interrupted. A UserError or a
+    misuse costs one line on stderr; any other exception is a bug and keeps its traceback. A closed pipe is no error.
+    """
+    name = program.name[0]
+    try:
+        result = program(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        return _complain(f"{name}: {' '.join(str(error).split())} See {name} --help.", 2)
+    except UserError as error:
+        return _complain(f"{name}: {error}", error.exit_code)
+    except KeyboardInterrupt:
+        return _complain(f"{name}: interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def single(command: Callable[..., object], name: str) -> App:
+    """A program of one command, for a console script of its own."""
+    program = App(name=name, version=__version__)
+    program.default(command)
+    return program
+
+
+def _complain(line: str, code: int) -> int:
+    sys.stderr.write(line + "\n")
+    return code

@@ -1,0 +1,136 @@
+"""The run folder: the one place that knows what each file of a run is called."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .errors import UserError
+from .manifest import Manifest, read_manifest, write_manifest
+from .steps import Step, read_steps
+from .telemetry import Sample, read_telemetry
+
+
+class RunDir:
+    """One run's folder and the names in it. Creating the object touches nothing on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the folder; it need not exist."""
+        self.path = path
+
+    def __repr__(self) -> str:
+        """The folder it stands for."""
+        return f"RunDir({str(self.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def manifest_path(self) -> Path:
+        """`run.json`."""
+        return self.path / "run.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """`summary.json`: what the analyzers concluded; derived, can be deleted."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints, `checkpoints/step-<N>/`."""
+        return self.path / "checkpoints"
+
+    def steps_path(self, rank: int) -> Path:
+        """`steps.rank<R>.jsonl`."""
+        return self.path / f"steps.rank{rank}.jsonl"
+
+    def telemetry_path(self, node: int) -> Path:
+        """`telemetry.node<N>.jsonl`."""
+        return self.path / f"telemetry.node{node}.jsonl"
+
+    def trace_path(self, rank: int, first_step: int) -> Path:
+        """`rank<R>.<step>.pt.trace.json.gz`: the form TensorBoard's profiler tools look for."""
+        return self.path / f"rank{rank}.{first_step}.pt.trace.json.gz"
+
+    def nsys_stem(self, rank: int) -> Path:
+        """The path of an Nsight Systems report without its suffix."""
+        return self.path / f"{self.name}.rank{rank}"
+
+    def memory_path(self, rank: int) -> Path:
+        """`memory.rank<R>.pickle`: a CUDA allocator snapshot."""
+        return self.path / f"memory.rank{rank}.pickle"
+
+    def traces(self) -> list[Path]:
+        """All torch.profiler traces of the run, by rank and then step."""
+        return sorted(
+            (path for path in self.path.glob("*.pt.trace.json*") if path.is_file() and not path.name.startswith(".")),
+            key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)],
+        )
+
+    def nsys_exports(self) -> list[Path]:
+        """All SQLite exports of Nsight Systems reports in the run."""
+        return sorted(self.path.glob("*.sqlite"))
+
+    def manifest(self) -> Manifest:
+        """The manifest; TraceError where there is none to read."""
+        return read_manifest(self.manifest_path)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest atomically."""
+        write_manifest(self.manifest_path, manifest)
+
+    def steps(self) -> dict[int, list[Step]]:
+        """Rank → its steps in order; ranks without a file are absent."""
+        found: dict[int, list[Step]] = {}
+        for path in self.path.glob("steps.rank*.jsonl"):
+            if match := re.fullmatch(r"steps\.rank(\d+)\.jsonl", path.name):
+                found[int(match[1])] = read_steps(path)
+        return dict(sorted(found.items()))
+
+    def telemetry(self) -> dict[int, list[Sample]]:
+        """Node → its samples in order; nodes without a file are absent."""
+        found: dict[int, list[Sample]] = {}
+        for path in self.path.glob("telemetry.node*.jsonl"):
+            if match := re.fullmatch(r"telemetry\.node(\d+)\.jsonl", path.name):
+                found[int(match[1])] = read_telemetry(path)
+        return dict(sorted(found.items()))
+
+
+def new_run(parent: Path, name: str) -> RunDir:
+    """Create a fresh folder `parent/name`; where that is taken, `name-2`, `name-3`, …: no run overwrites another."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, 10_000):
+        path = parent / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"{path}: no run folder here ({error.strerror}); choose another place with --out") from None
+        return RunDir(path)
+    raise UserError(f"{parent}: ten thousand runs are called {name}; choose another folder with --out")
+
+
+def default_run_name(recipe: str, when: datetime | None = None) -> str:
+    """`<recipe>-<UTC date>-<time>`, sortable within a recipe."""
+    return f"{recipe}-{(when or datetime.now(UTC)):%Y%m%d-%H%M%S}"
+
+
+def find_runs(paths: list[Path]) -> Iterator[RunDir]:
+    """The run folders among `paths` and directly or deeper below them, each once, in sorted order per argument.
+
+    A run folder is one that holds a `run.json`. Nothing is searched below a run folder. UserError for a path that
+    does not exist.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        manifests = [path / "run.json"] if (path / "run.json").exists() else sorted(path.rglob("run.json"))
+        for manifest in manifests:
+            folder = manifest.parent
+            if folder.resolve() not in seen:
+                seen.add(folder.resolve())
+                yield RunDir(folder)
