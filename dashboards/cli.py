@@ -11,9 +11,6 @@ from ..record.program import run, single
 
 COMMANDS = {
     "trace": ("stepscope.dashboards.trace:trace", "Say where the time went in torch.profiler (Kineto) traces."),
-        "stepscope.dashboards.analyze_nsys:analyze_nsys",
-        "Read Nsight Systems reports; the same as analyze-nsys.",
-    ),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about a folder of runs."),
     "recipes": (
