@@ -1,0 +1,109 @@
+"""Tables as values, and the three ways every command shows them: on a terminal, as CSV, as JSON.
+
+Rows carry raw values; a column knows how to show them. CSV and JSON get the raw values (a missing one is an empty
+field or null), the terminal gets the shown text (a missing one is `not measured`). Nothing is computed here.
+"""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ..record.units import NOT_MEASURED
+
+Format = Literal["table", "csv", "json"]
+"""`table` for people, `csv` and `json` for machines (a contract: fields are added, never renamed)."""
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: its CSV name (snake_case with the unit), its heading, how a value is shown, how it is set."""
+
+    name: str
+    heading: str
+    show: Callable[[Any], str] | None = None
+    right: bool = True
+    fold: bool = False
+    """Whether a long text may be cut with `…` to fit the terminal; numbers never are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A titled table; `note` says how to read it."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str | None = None
+
+    def shown(self) -> list[list[str]]:
+        """The rows as people read them."""
+        return [[shown(cell, column) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
+
+
+def shown(cell: Cell, column: Column) -> str:
+    """One cell as people read it."""
+    if cell is None:
+        return NOT_MEASURED
+    return column.show(cell) if column.show else str(cell)
+
+
+def terminal(*, width: int | None = None, file: Any = None) -> Console:
+    """A console for stdout; in a pipe it is wide enough that nothing is cut."""
+    out = file or sys.stdout
+    return Console(file=out, width=width or (None if out.isatty() else 200), highlight=False, soft_wrap=False)
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Draw one table; text from inputs is never read as markup."""
+    drawn = RichTable(
+        title=Text(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for column in table.columns:
+        drawn.add_column(
+            Text(column.heading),
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis" if column.fold else "fold",
+            ratio=1 if column.fold else None,
+            min_width=None if column.fold else max([len(column.heading), *(len(row) for row in _texts(table, column))]),
+        )
+    for row in table.shown():
+        drawn.add_row(*(Text(_printable(cell)) for cell in row))
+    console.print(drawn)
+    if table.note:
+        console.print(Text(table.note, style="dim"))
+        console.print()
+
+
+def csv_text(table: Table) -> str:
+    """The table as CSV with a header of column names."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in table.columns])
+    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    return out.getvalue()
+
+
+def json_text(value: Any) -> str:
+    """Any result value as JSON, indented; NaN and infinity cannot occur in our results and would become null."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _texts(table: Table, column: Column) -> list[str]:
+    index = list(table.columns).index(column)
+    return [shown(row[index], column) for row in table.rows]
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "·" for char in text)
