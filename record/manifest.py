@@ -81,6 +81,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """One entry per rank."""
     model: dict[str, Any]
     """Model facts: `name`, `parameters`, `hidden_size`, `num_hidden_layers`, `vocab_size`, …"""
+    data: dict[str, Any] = {}
+    """Data facts: `file`, `sha256`, `examples`, `truncated`, `training_rows`, `padded_share`, …"""
     linears: dict[str, list[str]] = {}
     """Names of the linear layers by the precision they were set to run in: `float8`, `bf16`."""
     versions: dict[str, str]

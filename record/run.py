@@ -62,6 +62,19 @@ class RunDir:
         """`memory.rank<R>.pickle`: a CUDA allocator snapshot."""
         return self.path / f"memory.rank{rank}.pickle"
 
+    def error_path(self, rank: int) -> Path:
+        """`error.rank<R>.txt`: the traceback of a rank that failed."""
+        return self.path / f"error.rank{rank}.txt"
+
+    def log_path(self, rank: int) -> Path:
+        """`log.rank<R>.txt`: what a rank other than the first wrote to stderr; absent if nothing."""
+        return self.path / f"log.rank{rank}.txt"
+
+    @property
+    def model_path(self) -> Path:
+        """The folder of the trained model, as transformers loads it."""
+        return self.path / "model"
+
     def traces(self) -> list[Path]:
         """All torch.profiler traces of the run, by rank and then step."""
         return sorted(

@@ -1,0 +1,65 @@
+"""The command `profile-train`: one program for the launcher and for its workers, told apart by the environment."""
+
+import os
+import sys
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from ..record.program import run, single
+from .config import RUN_GROUP, Config
+from .ranks import is_worker
+from .stopping import Stopped, StopRequest
+
+_DEFAULTS = Config()
+
+
+def profile_train(
+    config: Config = _DEFAULTS,
+    *,
+    dry_run: Annotated[bool, Parameter(negative="", group=RUN_GROUP, show_default=False)] = False,
+) -> int:
+    """Train a Llama under FSDP2 in one precision recipe, and record it: traces, telemetry, scalars, a manifest.
+
+    Outside torchrun it launches its own workers. No run overwrites another.
+
+    Parameters
+    ----------
+    dry_run
+        Print the settings as they would run, as JSON, and stop.
+
+    Example: `profile-train --recipe mxtw --steps 8`
+    """
+    from .quiet import silence_known_noise
+
+    silence_known_noise()
+    stop = StopRequest()
+    if is_worker(os.environ):
+        stop.install()
+    from .hardware import probe
+    from .resolve import resolved, resolved_recipe
+
+    hardware = probe()
+    config = resolved(config, hardware, os.environ)
+    if dry_run:
+        shown = config.everything() | {"recipe": resolved_recipe(config), "emulated_why": hardware.why_no_fp8}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+        return 0
+    if is_worker(os.environ):
+        from .worker import work
+
+        return work(config, hardware, sys.argv[1:], stop)
+    from .launch import launch
+
+    return launch(config, hardware, sys.argv[1:])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of `profile-train`; `arguments` take the place of the process's own."""
+    if arguments is not None:
+        sys.argv[1:] = arguments
+    try:
+        return run(single(profile_train, "profile-train"))
+    except Stopped as stopped:
+        return 128 + stopped.signum

@@ -1,0 +1,115 @@
+"""What a training run is asked to do: every setting with its meaning, its default and its unit.
+
+The attribute docstrings are the text of `profile-train --help`. `None` is a default that depends on the hardware or
+on another setting; `resolve.resolved` fills it in and refuses settings that contradict each other.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+_RECIPE = Group("Precision", sort_key=1)
+_DATA = Group("Model and data", sort_key=2)
+_OPTIMIZER = Group("Steps and optimizer (AdamW, cosine)", sort_key=3)
+_SHARDING = Group("Sharding", sort_key=4)
+_EVALUATION = Group("Evaluation", sort_key=5)
+_CAPTURE = Group("Capture", sort_key=6)
+RUN_GROUP = Group("Run", sort_key=7)
+
+NOT_SETTINGS = ("recipe", "out", "run_name", "log_every", "nproc")
+"""Fields that name or place a run, or are recorded elsewhere in the manifest."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The settings of one run."""
+
+    recipe: Annotated[str, Parameter(group=_RECIPE)] = "bf16"
+    """Precision recipe: bf16, tensorwise, rowwise, rowwise_with_gw_hp or mxtw (see stepscope recipes)."""
+    fp8_all_gather: Annotated[bool | None, Parameter(group=_RECIPE, negative="--bf16-all-gather")] = None
+    """Gather FP8 weights in float8 rather than bf16. [default: the recipe's]"""
+    pad_inner_dim: Annotated[bool | None, Parameter(group=_RECIPE)] = None
+    """Zero-pad the inner GEMM dimension to a multiple of 16. [default: the recipe's]"""
+
+    model: Annotated[str | None, Parameter(group=_DATA)] = None
+    """Random weights: pico, tiny, llama-1b, -3b, -8b. Or a folder, or a hub id. [default: tiny; llama-1b on GPUs]"""
+    data: Annotated[Path | None, Parameter(group=_DATA)] = None
+    """JSONL with question/answer, instruction/output or messages. [default: the Turkish set shipped with this]"""
+    seq_len: Annotated[int | None, Parameter(group=_DATA)] = None
+    """Positions per row. [default: 256; 2048 on GPUs]"""
+    pack: Annotated[bool, Parameter(group=_DATA, negative="", show_default=False)] = False
+    """Several examples to a row, each attending to itself only, instead of one padded example to a row."""
+
+    steps: Annotated[int, Parameter(group=_OPTIMIZER)] = 20
+    """Optimizer steps."""
+    micro_batch: Annotated[int, Parameter(group=_OPTIMIZER)] = 2
+    """Rows per rank and forward pass."""
+    accumulation: Annotated[int, Parameter(group=_OPTIMIZER)] = 1
+    """Forward and backward passes per optimizer step."""
+    lr: Annotated[float | None, Parameter(group=_OPTIMIZER)] = None
+    """Peak learning rate. [default: 2e-5; 1e-3 for random weights]"""
+    warmup_steps: Annotated[int | None, Parameter(group=_OPTIMIZER)] = None
+    """Steps of linear warm-up; excludes --warmup-ratio."""
+    warmup_ratio: Annotated[float | None, Parameter(group=_OPTIMIZER)] = None
+    """Warm-up as a share of the steps, 0 to 1. [default: 0.1]"""
+    betas: Annotated[tuple[float, float], Parameter(group=_OPTIMIZER, negative="")] = (0.9, 0.95)
+    """AdamW's averaging factors."""
+    eps: Annotated[float, Parameter(group=_OPTIMIZER)] = 1e-8
+    """AdamW's epsilon."""
+    weight_decay: Annotated[float, Parameter(group=_OPTIMIZER)] = 0.01
+    """Decoupled weight decay."""
+    clip: Annotated[float, Parameter(group=_OPTIMIZER)] = 1.0
+    """Gradient norm above which gradients are scaled down."""
+    seed: Annotated[int, Parameter(group=_OPTIMIZER)] = 100
+    """Seed of weights and data order."""
+
+    nproc: Annotated[int | None, Parameter(group=_SHARDING)] = None
+    """Worker processes to launch; not under torchrun. [default: one per GPU; 2 without]"""
+    wrap: Annotated[Literal["whole", "layer"], Parameter(group=_SHARDING, show_choices=False)] = "layer"
+    """FSDP2 units: whole (one for the model) or layer (embedding, each layer, head, and the root)."""
+    activation_checkpointing: Annotated[bool, Parameter(group=_SHARDING, negative="", show_default=False)] = False
+    """Recompute each layer's activations in the backward pass."""
+    compile: Annotated[bool, Parameter(group=_SHARDING, negative="", show_default=False)] = False
+    """torch.compile each layer."""
+
+    eval_every: Annotated[int, Parameter(group=_EVALUATION)] = 0
+    """Steps between evaluations; 0: once, after the last step."""
+    eval_samples: Annotated[int, Parameter(group=_EVALUATION)] = 32
+    """Examples held out of training for evaluation; 0: no evaluation."""
+
+    profile: Annotated[bool, Parameter(group=_CAPTURE, negative="--no-profile", show_default=False)] = True
+    """Record a torch.profiler window on every rank; profiled steps are left out of throughput."""
+    profile_wait: Annotated[int | None, Parameter(group=_CAPTURE)] = None
+    """Steps before the window. [default: 5, fewer in a short run]"""
+    profile_warmup: Annotated[int, Parameter(group=_CAPTURE)] = 1
+    """Steps with the profiler on, not recorded."""
+    profile_active: Annotated[int | None, Parameter(group=_CAPTURE)] = None
+    """Steps recorded. [default: 3, fewer in a short run]"""
+    profile_repeat: Annotated[int, Parameter(group=_CAPTURE)] = 1
+    """Windows, one after the other."""
+    telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
+    """Seconds between telemetry samples; 0: no telemetry."""
+
+    out: Annotated[Path, Parameter(group=RUN_GROUP)] = Path("traces")
+    """Folder that receives the run's folder."""
+    run_name: Annotated[str | None, Parameter(group=RUN_GROUP)] = None
+    """Name of the run's folder; a number is added where it is taken. [default: recipe and UTC time]"""
+    log_every: Annotated[int, Parameter(group=RUN_GROUP)] = 5
+    """Steps between progress lines where stderr is no terminal."""
+    save_model: Annotated[bool, Parameter(group=RUN_GROUP, negative="", show_default=False)] = False
+    """Save the trained model as bf16 safetensors in the run's folder, for transformers to load."""
+
+    def everything(self) -> dict[str, Any]:
+        """All fields as plain JSON values."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    def settings(self) -> dict[str, Any]:
+        """The training settings as plain JSON values: what the manifest stores and what runs are compared by."""
+        return {name: value for name, value in self.everything().items() if name not in NOT_SETTINGS}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,23 @@
+"""The trained model as bf16 safetensors with its configuration and tokenizer, for `transformers` to load.
+
+FP8 layers keep their weights in bf16, under the names of the layers they replaced, so nothing of the recipe is left.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, *, rank: int) -> None:
+    """Gather the weights on the first rank and write them to `folder`. All ranks call it."""
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank:
+        return
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        shell = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
+    shell.save_pretrained(folder, state_dict=weights)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,98 @@
+"""Launching a run's workers on this machine, and saying in one line what became of them."""
+
+import os
+import sys
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from ..record.errors import UserError
+from ..record.manifest import Outcome
+from ..record.run import RunDir, default_run_name, new_run
+from .config import Config
+from .hardware import Hardware
+from .outcome import LOST_CONTACT, settle, stopped
+from .ranks import RUN_FOLDER
+from .stopping import signal_name
+
+
+def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
+    """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
+    processes = config.nproc or 1
+    run = new_run(config.out, config.run_name or default_run_name(config.recipe))
+    os.environ[RUN_FOLDER] = str(run.path)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, hardware.cores // processes)))
+    try:
+        outcome = _supervise(run, processes, arguments)
+    finally:
+        _end_stragglers()
+        with suppress(OSError):
+            run.path.rmdir()  # only if nothing has been written
+    return _answer(run, outcome)
+
+
+def _supervise(run: RunDir, processes: int, arguments: list[str]) -> Outcome | None:
+    """Run the workers under torch's agent; answers what the workers could not write down themselves, if anything."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    job = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(job, sys.executable)("-m", "stepscope.trainer", *arguments)
+    except SignalException as signalled:
+        return settle(run, stopped(int(signalled.sigval), None))
+    except ChildFailedError as failed:
+        return settle(run, _cause(failed.failures))
+    return None
+
+
+def _cause(failures: dict[int, Any]) -> Outcome:
+    """The outcome for the rank that failed first of itself: killed ones before raising ones before bereaved ones."""
+
+    def message(rank: int) -> str:
+        told = failures[rank].message
+        return str(told["message"] if isinstance(told, dict) else told)
+
+    def order(rank: int) -> tuple[bool, bool, int]:
+        failure = failures[rank]
+        return failure.exitcode >= 0, message(rank).startswith(LOST_CONTACT), failure.timestamp
+
+    rank = min(failures, key=order)
+    code = failures[rank].exitcode
+    if code < 0:
+        name = signal_name(-code)
+        why = " (the system ends processes so when memory runs out)" if name == "SIGKILL" else ""
+        return Outcome(state="failed", message=f"rank {rank} was ended by {name}{why}", rank=rank, exit_code=1)
+    told = isinstance(failures[rank].message, dict)
+    text = message(rank) if told else f"rank {rank} ended with exit code {code}"
+    return Outcome(state="failed", message=text, rank=rank, exit_code=code)
+
+
+def _answer(run: RunDir, outcome: Outcome | None) -> int:
+    if outcome is None or outcome.state == "completed":
+        return 0
+    if outcome.state == "interrupted":
+        return outcome.exit_code or 130
+    where = f" (the run is in {run.path})" if run.path.exists() else ""
+    message = outcome.message or "a worker failed"
+    error = UserError(message + where)
+    error.exit_code = outcome.exit_code or 1
+    raise error
+
+
+def _end_stragglers() -> None:
+    """End workers that outlived the agent, as after a second Ctrl-C."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()

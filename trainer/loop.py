@@ -1,0 +1,186 @@
+"""The training loop: what one optimizer step does, in order, and what is written down about it."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from ..profiling.ranges import region
+from ..profiling.window import TorchWindow
+from ..record.errors import UserError
+from ..record.recipes import Recipe
+from ..record.steps import Mark, Step
+from .batches import HeldOutRows, TrainingRows
+from .clock import StepClock
+from .config import Config
+from .evaluation import answer_logits, evaluate, summed_loss
+from .precision import precompute_scales
+from .sharding import accumulate
+from .stopping import StopRequest
+from .watch import Watch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """All that a rank needs to train."""
+
+    config: Config
+    recipe: Recipe
+    rank: int
+    world: int
+    device: torch.device
+    model: Any
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    rows: TrainingRows
+    held_out: HeldOutRows
+
+
+class Learned(NamedTuple):
+    """What all ranks agree on at the end of a step."""
+
+    loss: float
+    """Σ NLL / Σ unmasked tokens over all ranks, before the update."""
+    grad_norm: float
+    """Over all parameters, before clipping."""
+    lr: float
+    tokens: int
+    """Unmasked tokens of this rank."""
+    tokens_of_all: int
+    signum: int
+    """The signal some rank has received; 0 for none."""
+
+
+class Ended(NamedTuple):
+    """How the loop ended: the steps finished, and the signal that all ranks stopped for (0: none)."""
+
+    steps: int
+    signum: int
+
+
+def train(job: Job, window: TorchWindow | None, watch: Watch, stop: StopRequest) -> Ended:
+    """Run the steps, up to the one at which all ranks have learned of a stop."""
+    for number in range(1, job.config.steps + 1):
+        marks = _marks_before(number, window)
+        graphs = _graphs_compiled(job)
+        if job.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+        clock = StepClock(job.device)
+        with region("step"):
+            learned = optimizer_step(job, clock, number, stop)
+        measured = _measured(job, clock)
+        if _graphs_compiled(job) != graphs:
+            marks.append("compiling")
+
+        if _evaluation_due(job, number, learned):
+            measured |= _evaluation(job)
+            marks.append("eval")
+        if window:
+            before = time.perf_counter_ns()
+            window.step(number)
+            measured["profiler_ns"] = time.perf_counter_ns() - before
+
+        step = Step(
+            step=number,
+            rank=job.rank,
+            loss=learned.loss,
+            grad_norm=learned.grad_norm,
+            lr=learned.lr,
+            tokens=learned.tokens,
+            positions=job.rows.positions_per_step,
+            marks=tuple(marks),
+            **measured,
+        )
+        watch.record(step, tokens_of_all=learned.tokens_of_all)
+        if learned.signum:
+            return Ended(number, learned.signum)
+    return Ended(job.config.steps, 0)
+
+
+def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -> Learned:
+    """Data, forward and backward for each micro-batch, one update; ends with the loss read back on every rank."""
+    with clock.phase("data"):
+        batches, tokens_of_all = job.rows.step(number)
+    summed = torch.zeros((), device=job.device)
+    for batch in batches:
+        accumulate(job.model, last=batch is batches[-1])
+        with clock.phase("forward"):
+            loss = summed_loss(answer_logits(job.model, batch), batch)
+        with clock.phase("backward"):
+            # FSDP averages gradients over ranks; the loss is a mean over the tokens of all ranks together.
+            (loss * (job.world / tokens_of_all)).backward()
+        summed += loss.detach()
+    with clock.phase("optimizer"):
+        norm = torch.nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip)
+        grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        lr = job.schedule.get_last_lr()[0]
+        job.optimizer.step()
+        job.optimizer.zero_grad()
+        job.schedule.step()
+        if job.recipe.precompute_scales:
+            precompute_scales(job.model)
+    agreed = torch.zeros(3, dtype=torch.float64, device=job.device)
+    agreed[0], agreed[1], agreed[2] = summed, bool(stop.signum), stop.signum
+    dist.all_reduce(agreed)
+    total, asked, signums = agreed.tolist()
+    loss_of_all = total / tokens_of_all
+    if not math.isfinite(loss_of_all):
+        raise UserError(
+            f"the loss is {loss_of_all} at step {number} and training cannot go on from there; lower --lr (it is "
+            f"{lr:.3g}), warm up longer, or look at the last steps in the run's folder"
+        )
+    tokens = sum(batch.tokens for batch in batches)
+    return Learned(loss_of_all, float(grad_norm), lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
+
+
+def _marks_before(number: int, window: TorchWindow | None) -> list[Mark]:
+    marks: list[Mark] = ["first"] if number == 1 else []
+    if window and window.recording:
+        marks.append("profiled")
+    return marks
+
+
+def _measured(job: Job, clock: StepClock) -> dict[str, Any]:
+    """Times and memory of the step just finished, by the names of `Step`'s fields."""
+    measured: dict[str, Any] = {"start_ns": clock.start_ns, "duration_ns": clock.elapsed_ns()}
+    measured |= {f"{phase}_ns": duration for phase, duration in clock.durations_ns().items()}
+    measured["rss_bytes"] = psutil.Process().memory_info().rss
+    if job.device.type == "cuda":
+        measured["memory_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        measured["memory_reserved_bytes"] = torch.cuda.max_memory_reserved()
+    return measured
+
+
+def _evaluation_due(job: Job, number: int, learned: Learned) -> bool:
+    """Whether to evaluate after this step; never on the way out of a stop."""
+    if not len(job.held_out) or learned.signum:
+        return False
+    every = job.config.eval_every
+    return number == job.config.steps or bool(every and number % every == 0)
+
+
+def _evaluation(job: Job) -> dict[str, Any]:
+    clock = StepClock(job.device)
+    with region("eval"):
+        found = evaluate(job.model, job.held_out, job.device)
+    return {
+        "eval_ns": clock.elapsed_ns(),
+        "eval_loss": found.loss,
+        "eval_perplexity": found.perplexity,
+        "eval_accuracy": found.accuracy,
+    }
+
+
+def _graphs_compiled(job: Job) -> int:
+    """Graphs that torch.compile has made so far in this process."""
+    if not job.config.compile:
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])

@@ -1,0 +1,191 @@
+"""From the settings asked for to the settings that run: defaults filled in, contradictions refused with the reason."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ..record.errors import ConfigError
+from ..record.recipes import Cast, Recipe, recipe
+from .config import Config
+from .hardware import Hardware
+from .ranks import is_worker
+from .shapes import SHAPES
+
+SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
+
+_AT_LEAST = {
+    "steps": 1,
+    "seq_len": 2,
+    "micro_batch": 1,
+    "accumulation": 1,
+    "warmup_steps": 0,
+    "nproc": 1,
+    "eval_every": 0,
+    "eval_samples": 0,
+    "profile_wait": 0,
+    "profile_warmup": 0,
+    "profile_active": 1,
+    "profile_repeat": 1,
+    "telemetry_period": 0,
+    "log_every": 1,
+    "weight_decay": 0,
+    "seed": 0,
+}
+_MORE_THAN_0 = ("lr", "eps", "clip")
+
+
+def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str]) -> Config:
+    """The settings with every default filled in. ConfigError names the flag that cannot be, and says why."""
+    _check_numbers(config)
+    _check_warmup(config)
+    gpus = hardware.gpus > 0
+    model = config.model or ("llama-1b" if gpus else "tiny")
+    config = replace(
+        config,
+        model=model,
+        data=config.data or SHIPPED_DATA,
+        seq_len=config.seq_len or (2048 if gpus else 256),
+        lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
+        warmup_steps=_warmup_steps(config),
+        warmup_ratio=None,
+        nproc=_processes(config, hardware, environment),
+    )
+    check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)
+    _check_places(config)
+    return _with_window(config)
+
+
+def resolved_recipe(config: Config) -> Recipe:
+    """The recipe's row with the flags that override it put in."""
+    row = recipe(config.recipe)
+    for flag, value in (("fp8-all-gather", config.fp8_all_gather), ("pad-inner-dim", config.pad_inner_dim)):
+        if value and not row.is_float8:
+            raise ConfigError(f"--{flag}: recipe {row.name} computes nothing in FP8; choose an FP8 --recipe or drop it")
+    if config.fp8_all_gather is not None:
+        gather = "float8" if config.fp8_all_gather else "bf16"
+        row = msgspec.structs.replace(row, all_gather=gather, precompute_scales=config.fp8_all_gather)
+    if config.pad_inner_dim is not None:
+        row = msgspec.structs.replace(row, pad_inner_dim=config.pad_inner_dim)
+    return row
+
+
+def check_recipe(row: Recipe, *, tokens: int) -> None:
+    """ConfigError where the recipe contradicts itself, or its GEMMs cannot take a micro-batch of `tokens` positions."""
+    if not row.is_float8:
+        return
+    _check_operands(row)
+    if row.all_gather == "float8" and row.weight.granularity != "tensorwise":
+        raise ConfigError(
+            f"--fp8-all-gather: recipe {row.name} scales weights per row, and a float8 all-gather has one scale per "
+            "tensor; drop the flag or choose tensorwise or mxtw"
+        )
+    if row.all_gather == "float8" and row.power_of_2_scales:
+        raise ConfigError(
+            "--fp8-all-gather: it does not round scales to powers of two, as this recipe asks; drop the flag"
+        )
+    if row.grad_output_for_grad_weight.granularity and tokens % 16 and not row.pad_inner_dim:
+        raise ConfigError(
+            f"--seq-len × --micro-batch is {tokens} positions, the inner dimension of grad_weight's GEMM, and FP8 "
+            "needs a multiple of 16: change either, or add --pad-inner-dim"
+        )
+
+
+def _check_operands(row: Recipe) -> None:
+    gemms: tuple[tuple[str, Cast, Cast], ...] = (
+        ("output", row.input, row.weight),
+        ("grad_input", row.grad_output, row.weight_for_grad_input),
+        ("grad_weight", row.grad_output_for_grad_weight, row.input_for_grad_weight),
+    )
+    for gemm, left, right in gemms:
+        if (left.granularity is None) != (right.granularity is None):
+            raise ConfigError(
+                f"--recipe {row.name}: of the operands of {gemm}'s GEMM one is FP8 and one is not; cast both or neither"
+            )
+    twice = (
+        ("input", row.input, row.input_for_grad_weight),
+        ("weight", row.weight, row.weight_for_grad_input),
+        ("grad_output", row.grad_output, row.grad_output_for_grad_weight),
+    )
+    for operand, first, second in twice:
+        if first.granularity and second.granularity and first.dtype != second.dtype:
+            raise ConfigError(
+                f"--recipe {row.name}: {operand} is cast to {first.dtype} in one GEMM and {second.dtype} in the other; "
+                "use one dtype"
+            )
+
+
+def _check_numbers(config: Config) -> None:
+    for name, least in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise ConfigError(f"{_flag(name)}: must be {least} or more, not {value}")
+    for name in _MORE_THAN_0:
+        value = getattr(config, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ConfigError(f"{_flag(name)}: must be more than 0, not {value}")
+    if not all(0 <= beta < 1 for beta in config.betas):
+        raise ConfigError(f"--betas: each must be at least 0 and less than 1, not {config.betas[0]} {config.betas[1]}")
+
+
+def _check_warmup(config: Config) -> None:
+    if config.warmup_steps is not None and config.warmup_ratio is not None:
+        raise ConfigError("--warmup-steps and --warmup-ratio both set the warm-up; give one of them")
+    if config.warmup_ratio is not None and not 0 <= config.warmup_ratio <= 1:
+        raise ConfigError(f"--warmup-ratio: a share of the steps, 0 to 1, not {config.warmup_ratio}")
+    if config.warmup_steps is not None and config.warmup_steps > config.steps:
+        raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {config.steps} of --steps")
+
+
+def _warmup_steps(config: Config) -> int:
+    if config.warmup_steps is not None:
+        return config.warmup_steps
+    return round((0.1 if config.warmup_ratio is None else config.warmup_ratio) * config.steps)
+
+
+def _processes(config: Config, hardware: Hardware, environment: Mapping[str, str]) -> int:
+    if is_worker(environment):
+        world = int(environment["WORLD_SIZE"])
+        if config.nproc not in (None, world):
+            raise ConfigError(f"--nproc: {config.nproc}, but the launcher started {world} processes; leave it out")
+        return world
+    processes = config.nproc or hardware.gpus or 2
+    if hardware.gpus and processes > hardware.gpus:
+        raise ConfigError(f"--nproc: {processes} processes need as many GPUs, and {hardware.gpus} are visible")
+    return processes
+
+
+def _check_places(config: Config) -> None:
+    if config.data is None or not config.data.is_file():
+        raise ConfigError(f"--data: there is no file {config.data}")
+    name = config.run_name
+    if name is not None and (not name.strip() or "/" in name or name.startswith(".") or len(name) > 200):
+        raise ConfigError(f"--run-name: {name!r} cannot name a folder; use a plain name without slashes")
+
+
+def _with_window(config: Config) -> Config:
+    """Settle when the profiler records; a run too short for what was asked is refused, defaults shrink to fit."""
+    if not config.profile:
+        return config
+    if config.profile_active is None and config.profile_wait is None and config.steps <= config.profile_warmup:
+        raise ConfigError(
+            f"--steps: {config.steps} leaves no step to record after {config.profile_warmup} of profiler warm-up; "
+            "train longer or add --no-profile"
+        )
+    left = config.steps - config.profile_warmup * config.profile_repeat
+    active = config.profile_active or max(1, min(3, left // config.profile_repeat - 1))
+    spare = left // config.profile_repeat - active
+    wait = config.profile_wait if config.profile_wait is not None else max(0, min(5, spare))
+    need = (wait + config.profile_warmup + active) * config.profile_repeat
+    if need > config.steps:
+        raise ConfigError(
+            f"--profile-wait, --profile-warmup and --profile-active need {need} steps in all, and --steps is "
+            f"{config.steps}; train longer, record less, or add --no-profile"
+        )
+    return replace(config, profile_wait=wait, profile_active=active)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,35 @@
+"""FSDP2 over all ranks: the root always is a unit; `layer` adds the embedding, every layer and the output layer.
+
+Sharding the root keeps the final norm sharded and reduced like everything else, and lets units prefetch each other.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model: Any, *, wrap: Literal["whole", "layer"], device: torch.device, world: int) -> None:
+    """Shard the model in place. Tied embeddings stay with the root, which then holds their one weight."""
+    mesh = init_device_mesh(device.type, (world,))
+    if wrap == "layer":
+        inner = model.model
+        units = [inner.embed_tokens, *inner.layers, model.lm_head]
+        if model.lm_head.weight is inner.embed_tokens.weight:
+            units = list(inner.layers)
+        for unit in units:
+            fully_shard(unit, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def compile_layers(model: Any) -> None:
+    """torch.compile each layer by itself; due before sharding, so that both wrappings run the same compiled code."""
+    for layer in model.model.layers:
+        layer.compile()
+
+
+def accumulate(model: Any, *, last: bool) -> None:
+    """Say whether the coming backward pass is the step's last, the only one that reduces gradients over ranks."""
+    model.set_requires_gradient_sync(last)
+    model.set_is_last_backward(last)

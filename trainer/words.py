@@ -1,0 +1,56 @@
+"""What a run says at its start and its end: what it is, what its numbers are good for, where it is, what comes next."""
+
+from pathlib import Path
+
+from ..record.errors import TraceError
+from ..record.manifest import Manifest, Outcome
+from ..record.run import RunDir
+from ..record.units import show_count, show_loss, show_pct
+
+
+def opening_words(manifest: Manifest, run: RunDir) -> str:
+    """One or two lines."""
+    world, config = manifest.world, manifest.config
+    machine = manifest.devices[0].name if manifest.devices[0].kind == "cuda" else "CPU"
+    line = (
+        f"{manifest.recipe.name}: {config['model']} on {world.size} × {machine} ({world.backend}), "
+        f"{config['steps']} steps, in {run.path}"
+    )
+    if manifest.emulated:
+        line += (
+            f"\nFP8 is emulated ({manifest.emulated_why}): losses are those of FP8, times say nothing about its speed"
+        )
+    return line
+
+
+def closing_words(run: RunDir, outcome: Outcome) -> str:
+    """How it ended and the commands that look at it, as whole lines."""
+    if outcome.state == "interrupted":
+        return f"{outcome.message}; what was recorded until then is in {run.path}\n"
+    return f"{_result(run)}\nnext:\n" + "".join(f"  {command}\n" for command in _next_commands(run))
+
+
+def _result(run: RunDir) -> str:
+    try:
+        steps = run.steps().get(0, [])
+    except TraceError:
+        steps = []
+    if not steps:
+        return f"finished; the run is in {run.path}"
+    line = f"{show_count(len(steps))} steps, loss {show_loss(steps[0].loss)} → {show_loss(steps[-1].loss)}"
+    last = steps[-1]
+    if last.eval_loss is not None and last.eval_accuracy is not None:
+        line += f", on held-out examples {show_loss(last.eval_loss)} (accuracy {show_pct(last.eval_accuracy * 100)})"
+    return line
+
+
+def _next_commands(run: RunDir) -> list[str]:
+    parent: Path = run.path.parent
+    commands = [
+        f"tensorboard --logdir {parent}",
+        f"stepscope compare {parent}",
+        f"stepscope report {parent} -o report.html",
+    ]
+    if run.traces():
+        commands.insert(0, f"stepscope trace {run.path}")
+    return commands
