@@ -63,7 +63,7 @@ class SamplerNote(msgspec.Struct, frozen=True, kw_only=True, tag="sampler", omit
 
     t_ns: int
     source: str
-    """`nvml` or `host`."""
+    """`nvml` or `host`; in the last line all of them, as `host+nvml`."""
     period_s: float
     samples: int | None = None
     cpu_s: float | None = None
