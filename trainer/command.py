@@ -60,6 +60,6 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is not None:
         sys.argv[1:] = arguments
     try:
-        return run(single(profile_train, "profile-train"))
+        return run(single(profile_train, "profile-train"), sys.argv[1:])
     except Stopped as stopped:
         return 128 + stopped.signum

@@ -18,7 +18,7 @@ _EVALUATION = Group("Evaluation", sort_key=5)
 _CAPTURE = Group("Capture", sort_key=6)
 RUN_GROUP = Group("Run", sort_key=7)
 
-NOT_SETTINGS = ("recipe", "out", "run_name", "log_every", "nproc")
+NOT_SETTINGS = ("recipe", "out", "run_name", "log_every", "hints", "nproc")
 """Fields that name or place a run, or are recorded elsewhere in the manifest."""
 
 
@@ -99,6 +99,8 @@ class Config:
     """Name of the run's folder; a number is added where it is taken. [default: recipe and UTC time]"""
     log_every: Annotated[int, Parameter(group=RUN_GROUP)] = 5
     """Steps between progress lines where stderr is no terminal."""
+    hints: Annotated[bool, Parameter(group=RUN_GROUP, negative="--no-hints", show_default=False)] = True
+    """Name the commands to type next when the run has ended."""
     save_model: Annotated[bool, Parameter(group=RUN_GROUP, negative="", show_default=False)] = False
     """Save the trained model as bf16 safetensors in the run's folder, for transformers to load."""
 

@@ -28,8 +28,7 @@ def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
         outcome = _supervise(run, processes, arguments)
     finally:
         _end_stragglers()
-        with suppress(OSError):
-            run.path.rmdir()  # only if nothing has been written
+        _tidy(run, processes)
     return _answer(run, outcome)
 
 
@@ -84,11 +83,23 @@ def _answer(run: RunDir, outcome: Outcome | None) -> int:
         return 0
     if outcome.state == "interrupted":
         return outcome.exit_code or 130
-    where = f" (the run is in {run.path})" if run.path.exists() else ""
     message = outcome.message or "a worker failed"
-    error = UserError(message + where)
+    if run.path.exists() and str(run.path) not in message:
+        message += f" (the run is in {run.path})"
+    error = UserError(message)
     error.exit_code = outcome.exit_code or 1
     raise error
+
+
+def _tidy(run: RunDir, processes: int) -> None:
+    """Remove what holds nothing: logs without a line, and the run's folder if no rank wrote into it."""
+    for rank in range(processes):
+        log = run.log_path(rank)
+        with suppress(OSError):
+            if log.stat().st_size == 0:
+                log.unlink()
+    with suppress(OSError):
+        run.path.rmdir()
 
 
 def _end_stragglers() -> None:

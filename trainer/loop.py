@@ -119,7 +119,7 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     with clock.phase("optimizer"):
         norm = torch.nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip)
         grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        lr = job.schedule.get_last_lr()[0]
+        lr = float(job.schedule.get_last_lr()[0])
         job.optimizer.step()
         job.optimizer.zero_grad()
         job.schedule.step()

@@ -125,7 +125,9 @@ def _tell_launcher(line: str) -> None:
     """Leave the one line where torch's launcher looks for it, if one started this process."""
     place = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if place:
-        message = {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}
+        # torch's launcher takes the earliest failure for the cause: a lost contact is dated after the loss.
+        when = int(time.time()) + line.startswith(LOST_CONTACT)
+        message = {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(when)}}
         Path(place).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 

@@ -160,6 +160,8 @@ def _processes(config: Config, hardware: Hardware, environment: Mapping[str, str
 def _check_places(config: Config) -> None:
     if config.data is None or not config.data.is_file():
         raise ConfigError(f"--data: there is no file {config.data}")
+    if config.model and config.model.startswith(("/", ".")) and not Path(config.model).is_dir():
+        raise ConfigError(f"--model: there is no folder {config.model}")
     name = config.run_name
     if name is not None and (not name.strip() or "/" in name or name.startswith(".") or len(name) > 200):
         raise ConfigError(f"--run-name: {name!r} cannot name a folder; use a plain name without slashes")

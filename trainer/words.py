@@ -23,11 +23,16 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
     return line
 
 
-def closing_words(run: RunDir, outcome: Outcome) -> str:
+def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
     """How it ended and the commands that look at it, as whole lines."""
     if outcome.state == "interrupted":
         return f"{outcome.message}; what was recorded until then is in {run.path}\n"
-    return f"{_result(run)}\nnext:\n" + "".join(f"  {command}\n" for command in _next_commands(run))
+    return _result(run) + "\n" + (next_lines(_next_commands(run)) if hints else "")
+
+
+def next_lines(commands: list[str]) -> str:
+    """Commands under the heading `next:`, as whole lines."""
+    return "next:\n" + "".join(f"  {command}\n" for command in commands)
 
 
 def _result(run: RunDir) -> str:

@@ -4,11 +4,10 @@ The same under torchrun and under our own launcher; the launcher names the run's
 it the first rank makes one.
 """
 
-import atexit
 import os
 import sys
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -47,7 +46,7 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
     if last.outcome.state == "failed":
         abandon(last.outcome, here)
     if here.rank == 0 and last.run:
-        sys.stderr.write(closing_words(last.run, last.outcome))
+        sys.stderr.write(closing_words(last.run, last.outcome, hints=config.hints))
         sys.stdout.write(f"{last.run.path}\n")
     return last.exit_code
 
@@ -73,7 +72,8 @@ def run_rank(
         if here.rank == 0:
             run.write_manifest(manifest)
         if here.local_rank == 0 and config.telemetry_period:
-            stack.enter_context(Sampler(run.telemetry_path(here.node), config.telemetry_period, device_uuids(here)))
+            telemetry = run.telemetry_path(here.node)
+            stack.enter_context(Sampler(telemetry, config.telemetry_period, device_uuids(here), os.getppid()))
         built = build(config, here, hardware)
         manifest.model, manifest.data, manifest.linears = built.model_facts, built.data_facts, built.precision.linears
         if here.rank == 0:
@@ -122,17 +122,10 @@ def schedule(config: Config) -> Schedule:
 
 
 def log_to(path: Path) -> None:
-    """Send this process's stderr, native libraries' included, to a file that is removed if it stays empty."""
+    """Send this process's stderr, native libraries' included, to a file; the launcher removes it if it stays empty."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 2)
     os.close(file)
-    atexit.register(_remove_if_empty, path)
-
-
-def _remove_if_empty(path: Path) -> None:
-    with suppress(OSError):
-        if path.stat().st_size == 0:
-            path.unlink()
 
 
 def abandon(outcome: Outcome, here: Place) -> None:
@@ -147,8 +140,8 @@ def abandon(outcome: Outcome, here: Place) -> None:
     os._exit(outcome.exit_code or 1)
 
 
-def device_uuids(here: Place) -> list[str] | None:
-    """NVML's names of this node's devices, by local rank; None without GPUs."""
+def device_uuids(here: Place) -> list[str]:
+    """NVML's names of this node's devices, by local rank; none without GPUs."""
     if here.device.type != "cuda":
-        return None
+        return []
     return [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(here.local_world)]

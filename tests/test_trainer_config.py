@@ -1,0 +1,183 @@
+"""What `profile-train` refuses and what it fills in, without training."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from stepscope.record.errors import ConfigError
+from stepscope.record.recipes import Cast, recipe
+from stepscope.trainer.command import main
+from stepscope.trainer.config import Config
+from stepscope.trainer.hardware import Hardware
+from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe
+
+CPU = Hardware(gpus=0, capability=None, cores=2)
+HOPPER = Hardware(gpus=4, capability=(9, 0), cores=64)
+AMPERE = Hardware(gpus=4, capability=(8, 0), cores=64)
+
+
+@pytest.fixture
+def asked(qa_file: Path) -> Config:
+    return Config(data=qa_file)
+
+
+@pytest.mark.parametrize(
+    ("change", "flag"),
+    [
+        ({"recipe": "fp4"}, "--recipe"),
+        ({"recipe": "rowwise", "fp8_all_gather": True}, "--fp8-all-gather"),
+        ({"recipe": "rowwise_with_gw_hp", "fp8_all_gather": True}, "--fp8-all-gather"),
+        ({"recipe": "bf16", "fp8_all_gather": True}, "--fp8-all-gather"),
+        ({"recipe": "bf16", "pad_inner_dim": True}, "--pad-inner-dim"),
+        ({"recipe": "tensorwise", "seq_len": 251, "micro_batch": 1}, "--seq-len"),
+        ({"recipe": "mxtw", "seq_len": 251, "micro_batch": 1, "pad_inner_dim": False}, "--seq-len"),
+        ({"warmup_steps": 2, "warmup_ratio": 0.1}, "--warmup-ratio"),
+        ({"warmup_ratio": 1.5}, "--warmup-ratio"),
+        ({"steps": 5, "warmup_steps": 6}, "--warmup-steps"),
+        ({"steps": 0}, "--steps"),
+        ({"lr": 0.0}, "--lr"),
+        ({"lr": float("nan")}, "--lr"),
+        ({"betas": (0.9, 1.0)}, "--betas"),
+        ({"telemetry_period": -1.0}, "--telemetry-period"),
+        ({"data": Path("nowhere.jsonl")}, "--data"),
+        ({"model": "./nowhere"}, "--model"),
+        ({"run_name": "a/b"}, "--run-name"),
+        ({"run_name": ".."}, "--run-name"),
+        ({"steps": 5, "profile_wait": 4}, "--profile-wait"),
+        ({"steps": 5, "profile_active": 9}, "--profile-active"),
+        ({"steps": 1}, "--no-profile"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_the_name_of_its_flag(
+    asked: Config, change: dict[str, object], flag: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolved(replace(asked, **change), CPU, {})  # type: ignore[arg-type]
+    assert flag in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": "mxtw", "seq_len": 251, "micro_batch": 1},
+        {"recipe": "tensorwise", "seq_len": 251, "micro_batch": 1, "pad_inner_dim": True},
+        {"recipe": "rowwise_with_gw_hp", "seq_len": 251, "micro_batch": 1},
+        {"recipe": "bf16", "seq_len": 251, "micro_batch": 1},
+        {"recipe": "tensorwise", "seq_len": 8, "micro_batch": 2},
+        {"recipe": "tw", "fp8_all_gather": True},
+        {"steps": 1, "profile": False},
+    ],
+)
+def test_a_setting_that_only_looks_like_a_contradiction_runs(asked: Config, change: dict[str, object]) -> None:
+    resolved(replace(asked, **change), CPU, {})  # type: ignore[arg-type]
+
+
+def test_operands_of_one_gemm_must_both_be_fp8_or_neither() -> None:
+    row = msgspec.structs.replace(recipe("tensorwise"), input_for_grad_weight=Cast("bf16"))
+    with pytest.raises(ConfigError, match="grad_weight"):
+        check_recipe(row, tokens=16)
+
+
+def test_an_operand_has_one_dtype_in_both_of_its_gemms() -> None:
+    row = msgspec.structs.replace(recipe("tensorwise"), weight_for_grad_input=Cast("e5m2", "tensorwise"))
+    with pytest.raises(ConfigError, match="weight is cast to e4m3 in one GEMM and e5m2"):
+        check_recipe(row, tokens=16)
+
+
+def test_defaults_follow_the_hardware_and_the_weights(asked: Config) -> None:
+    on_cpu, on_gpus = resolved(asked, CPU, {}), resolved(asked, HOPPER, {})
+    assert (on_cpu.model, on_cpu.seq_len, on_cpu.nproc, on_cpu.lr) == ("tiny", 256, 2, 1e-3)
+    assert (on_gpus.model, on_gpus.seq_len, on_gpus.nproc, on_gpus.lr) == ("llama-1b", 2048, 4, 1e-3)
+    assert resolved(replace(asked, model="someone/llama"), CPU, {}).lr == 2e-5
+
+
+def test_more_processes_than_gpus_are_refused_and_on_a_cpu_are_not(asked: Config) -> None:
+    with pytest.raises(ConfigError, match="--nproc: 5 processes need as many GPUs, and 4 are visible"):
+        resolved(replace(asked, nproc=5), HOPPER, {})
+    assert resolved(replace(asked, nproc=5), CPU, {}).nproc == 5
+
+
+def test_under_torchrun_the_world_is_torchruns(asked: Config) -> None:
+    launched = {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    assert resolved(asked, CPU, launched).nproc == 8
+    with pytest.raises(ConfigError, match="--nproc"):
+        resolved(replace(asked, nproc=2), CPU, launched)
+
+
+@pytest.mark.parametrize(
+    ("steps", "window"),
+    [(2, (0, 1)), (3, (1, 1)), (4, (1, 2)), (5, (1, 3)), (8, (4, 3)), (20, (5, 3)), (1000, (5, 3))],
+)
+def test_the_profilers_window_fits_the_run(asked: Config, steps: int, window: tuple[int, int]) -> None:
+    config = resolved(replace(asked, steps=steps), CPU, {})
+    assert (config.profile_wait, config.profile_active) == window
+
+
+def test_a_warm_up_ratio_becomes_steps(asked: Config) -> None:
+    assert resolved(replace(asked, steps=40), CPU, {}).warmup_steps == 4
+    assert resolved(replace(asked, steps=40, warmup_ratio=0.25), CPU, {}).warmup_steps == 10
+    assert resolved(replace(asked, steps=40, warmup_steps=0), CPU, {}).warmup_steps == 0
+
+
+def test_flags_override_the_recipes_row() -> None:
+    gathered = resolved_recipe(Config(recipe="tensorwise", fp8_all_gather=True))
+    assert (gathered.all_gather, gathered.precompute_scales) == ("float8", True)
+    plain = resolved_recipe(Config(recipe="mxtw", fp8_all_gather=False, pad_inner_dim=False))
+    assert (plain.all_gather, plain.precompute_scales, plain.pad_inner_dim) == ("bf16", False, False)
+
+
+def test_fp8_is_emulated_below_compute_capability_8_9_and_the_reason_is_given() -> None:
+    assert HOPPER.why_no_fp8 is None
+    assert CPU.why_no_fp8 == "no GPU"
+    assert "8.0" in (AMPERE.why_no_fp8 or "")
+
+
+def test_a_dry_run_prints_the_settings_as_they_would_run(qa_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--recipe", "mxtw", "--data", str(qa_file), "--steps", "8", "--dry-run"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["recipe"]["all_gather"] == "float8"
+    assert (shown["steps"], shown["lr"], shown["profile_active"]) == (8, 1e-3, 3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--recipe", "fp4"], ["--steps", "many"], ["--no-such-flag"], ["--wrap", "some"]],
+)
+def test_misuse_costs_one_line_and_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("profile-train: ")
+
+
+def test_no_flag_is_taken_for_an_abbreviation_of_torchruns() -> None:
+    from torch.distributed.run import get_args_parser
+
+    help_page = subprocess.run(
+        [sys.executable, "-m", "stepscope.trainer", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    flags = {word.strip(",│") for word in help_page.split() if word.startswith("--")} - {"--help", "--version"}
+    assert len(flags) > 30
+    for flag in flags - {"--nproc"}:
+        parsed = get_args_parser().parse_args(["-m", "stepscope.trainer", flag, "1"])
+        assert parsed.training_script_args == [flag, "1"]
+
+
+def test_help_is_quick_and_loads_no_torch() -> None:
+    program = (
+        "import sys; from stepscope.trainer.command import main; main(['--help']); "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.6  # 0.2 s on a quiet machine

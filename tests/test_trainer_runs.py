@@ -1,0 +1,150 @@
+"""Whole runs in processes of their own: what a finished, an interrupted, a killed and a diverged run leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from stepscope.record.run import RunDir
+from stepscope.record.telemetry import HostSample
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "4"]
+
+
+def start(out: Path, data: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "stepscope.trainer", *SMALL, "--data", str(data), "--out", str(out), *flags]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        stdout, stderr = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, stdout, stderr
+
+
+def only_run(out: Path) -> RunDir:
+    [path] = out.iterdir()
+    return RunDir(path)
+
+
+def once_training(process: subprocess.Popen[str], out: Path) -> RunDir:
+    """The run, once it has finished a few steps."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[1]
+        files = list(out.glob("*/steps.rank1.jsonl"))
+        if files and files[0].read_bytes().count(b"\n") >= 3:
+            return RunDir(files[0].parent)
+        time.sleep(0.05)
+    raise AssertionError("no step was finished within 90 s")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, qa_file: Path) -> tuple[RunDir, str, str]:
+    """A run of mxtw with everything on: its folder, its stdout and its stderr."""
+    out = tmp_path_factory.mktemp("runs")
+    code, stdout, stderr = finish(start(out, qa_file, "--recipe", "mxtw", "--steps", "6", "--telemetry-period", "0.2"))
+    assert code == 0, stderr
+    return only_run(out), stdout, stderr
+
+
+def test_a_run_prints_its_folder_and_says_that_fp8_was_emulated(finished: tuple[RunDir, str, str]) -> None:
+    run, stdout, stderr = finished
+    assert stdout == f"{run.path}\n"
+    assert "FP8 is emulated (no GPU): losses are those of FP8, times say nothing about its speed" in stderr
+    assert f"stepscope compare {run.path.parent}" in stderr
+
+
+def test_a_finished_runs_manifest_says_what_ran_and_how_it_ended(finished: tuple[RunDir, str, str]) -> None:
+    manifest = finished[0].manifest()
+    assert (manifest.outcome.state, manifest.outcome.exit_code, manifest.outcome.steps) == ("completed", 0, 6)
+    assert (manifest.recipe.name, manifest.emulated, manifest.emulated_why) == ("mxtw", True, "no GPU")
+    assert (manifest.world.size, manifest.world.backend) == (2, "gloo")
+    assert [device.kind for device in manifest.devices] == ["cpu", "cpu"]
+    assert manifest.config["seq_len"] == 64
+    assert len(manifest.linears["float8"]) == 14
+    assert manifest.ended_ns is not None
+    assert manifest.ended_ns > manifest.started_ns
+    assert {"torch", "torchao", "transformers"} <= manifest.versions.keys()
+
+
+def test_every_rank_leaves_its_steps_and_one_trace(finished: tuple[RunDir, str, str]) -> None:
+    run = finished[0]
+    steps = run.steps()
+    numbers = [[step.step for step in of_rank] for of_rank in steps.values()]
+    assert (list(steps), numbers) == ([0, 1], [[1, 2, 3, 4, 5, 6]] * 2)
+    assert [step.loss for step in steps[0]] == [step.loss for step in steps[1]]
+    assert [step.marks for step in steps[0]] == [
+        ("first",), (), ("profiled",), ("profiled",), ("profiled",), ("profiled", "eval")
+    ]  # fmt: skip
+    assert [path.name for path in run.traces()] == ["rank0.4.pt.trace.json.gz", "rank1.4.pt.trace.json.gz"]
+    assert [path.name for path in run.path.iterdir() if path.name.startswith((".", "log", "error"))] == []
+
+
+def test_telemetry_without_a_gpu_is_the_hosts_and_named_so(finished: tuple[RunDir, str, str]) -> None:
+    [samples] = finished[0].telemetry().values()
+    assert {type(sample).__name__ for sample in samples} == {"SamplerNote", "HostSample"}
+    resident = [sample.job_rss_bytes for sample in samples if isinstance(sample, HostSample)]
+    assert resident[-1] is not None
+    assert resident[-1] > 300 << 20, "two ranks with torch loaded"
+
+
+def test_ctrl_c_ends_the_run_after_a_whole_step_and_keeps_it(tmp_path: Path, qa_file: Path) -> None:
+    process = start(tmp_path, qa_file, "--steps", "5000", "--profile-wait", "1")
+    run = once_training(process, tmp_path)
+    process.send_signal(signal.SIGINT)
+    code, _, stderr = finish(process)
+    assert code == 130, stderr
+    steps = run.steps()
+    outcome = run.manifest().outcome
+    assert outcome.state == "interrupted"
+    assert outcome.message == f"stopped by SIGINT after step {len(steps[0])}"
+    assert len(steps[0]) == len(steps[1]) == outcome.steps
+    assert "Traceback" not in stderr
+
+
+def test_a_killed_worker_is_named_and_what_was_recorded_stays(tmp_path: Path, qa_file: Path) -> None:
+    process = start(tmp_path, qa_file, "--steps", "5000", "--no-profile")
+    run = once_training(process, tmp_path)
+    [victim] = [child for child in psutil.Process(process.pid).children() if child.environ().get("LOCAL_RANK") == "1"]
+    victim.send_signal(signal.SIGKILL)
+    code, _, stderr = finish(process)
+    assert code == 1
+    last_line = stderr.strip().splitlines()[-1]
+    assert last_line.startswith("profile-train: rank 1 was ended by SIGKILL")
+    assert str(run.path) in last_line
+    assert "Traceback" not in stderr
+    outcome = run.manifest().outcome
+    assert (outcome.state, outcome.rank) == ("failed", 1)
+    assert outcome.steps is not None
+    assert outcome.steps >= 3
+    assert psutil.Process().children() == []
+
+
+def test_a_diverging_run_stops_with_the_reason_in_one_line(tmp_path: Path, qa_file: Path) -> None:
+    code, _, stderr = finish(start(tmp_path, qa_file, "--steps", "20", "--lr", "1e30", "--no-profile"))
+    assert code == 1
+    assert "the loss is nan at step" in stderr.strip().splitlines()[-1]
+    assert "Traceback" not in stderr
+    assert only_run(tmp_path).manifest().outcome.state == "failed"
+
+
+def test_the_same_module_runs_under_torchrun(tmp_path: Path, qa_file: Path) -> None:
+    flags = [*SMALL, "--data", str(qa_file), "--out", str(tmp_path), "--steps", "2", "--no-profile"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    done = subprocess.run(
+        [*command, "stepscope.trainer", *flags], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    run = only_run(tmp_path)
+    assert done.stdout == f"{run.path}\n"
+    assert run.manifest().world.size == 2
+    assert sorted(run.steps()) == [0, 1]
