@@ -17,6 +17,7 @@ def run(program: App, arguments: list[str] | None = None) -> int:
     misuse costs one line on stderr; any other exception is a bug and keeps its traceback. A closed pipe is no error.
     """
     name = program.name[0]
+    program.suppress_keyboard_interrupt = False
     try:
         result = program(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()

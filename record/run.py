@@ -113,13 +113,15 @@ class RunDir:
 
 def new_run(parent: Path, name: str) -> RunDir:
     """Create a fresh folder `parent/name`; where that is taken, `name-2`, `name-3`, …: no run overwrites another."""
-    parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, 10_000):
         path = parent / (name if attempt == 1 else f"{name}-{attempt}")
         try:
+            parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
         except FileExistsError:
-            continue
+            if parent.is_dir():
+                continue
+            raise UserError(f"{parent}: is a file; choose another place with --out") from None
         except OSError as error:
             raise UserError(f"{path}: no run folder here ({error.strerror}); choose another place with --out") from None
         return RunDir(path)
@@ -141,9 +143,16 @@ def find_runs(paths: list[Path]) -> Iterator[RunDir]:
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        manifests = [path / "run.json"] if (path / "run.json").exists() else sorted(path.rglob("run.json"))
-        for manifest in manifests:
-            folder = manifest.parent
+        for folder in _run_folders(path):
             if folder.resolve() not in seen:
                 seen.add(folder.resolve())
                 yield RunDir(folder)
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    if (path / "run.json").is_file():
+        yield path
+    elif path.is_dir():
+        for below in sorted(path.iterdir()):
+            if below.is_dir() and not below.is_symlink():
+                yield from _run_folders(below)

@@ -5,6 +5,9 @@ Bytes are binary (GiB = 2³⁰) in our own views; the nsys-compatible reports ke
 
 NOT_MEASURED = "not measured"
 
+_ROUNDS_UP = 0.9995
+"""A value this near to the next unit would round to 1000 of its own."""
+
 
 def show_ns(value: float | None) -> str:
     """A duration with three significant digits or more: `834 ns`, `12.3 µs`, `4.56 ms`, `1.23 s`, `2 min 05 s`."""
@@ -15,7 +18,7 @@ def show_ns(value: float | None) -> str:
         minutes, seconds = divmod(round(size / 1e9), 60)
         return f"{'-' if value < 0 else ''}{minutes} min {seconds:02d} s"
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if size >= scale:
+        if size >= scale * _ROUNDS_UP:
             return f"{_three_digits(value / scale)} {unit}"
     return f"{value:.0f} ns"
 
@@ -25,7 +28,7 @@ def show_bytes(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     for scale, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if abs(value) >= scale:
+        if abs(value) >= scale * _ROUNDS_UP:
             return f"{_three_digits(value / scale)} {unit}"
     return f"{value:.0f} B"
 
