@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 
 import msgspec
+
 from stepscope.profiling.nvml import NvmlSource
 
 source = NvmlSource(sys.argv[2:])

@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.profiler import ProfilerAction, profile
+
 from stepscope.profiling.ranges import region
 from stepscope.profiling.trace_file import pack
 from stepscope.profiling.window import Schedule, TorchWindow
 from stepscope.record.run import RunDir
-from torch.profiler import ProfilerAction, profile
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
 RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stepscope.record.atomic import write_atomically
 from stepscope.record.errors import ConfigError, TraceError, UserError
 from stepscope.record.jsonl import JsonlWriter, read_jsonl

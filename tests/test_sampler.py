@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+
 from stepscope.profiling.host import HostSource
 from stepscope.profiling.sampler import Sampler
 from stepscope.record.telemetry import GpuSample, HostSample, Sample, SamplerNote, Unavailable, read_telemetry

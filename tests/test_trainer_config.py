@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from stepscope.record.errors import ConfigError
 from stepscope.record.recipes import Cast, recipe
 from stepscope.trainer.command import main

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from stepscope.record.errors import ConfigError, TraceError
 from stepscope.trainer.batches import Batch, HeldOutRows, Layout, Row, TrainingRows, load_dataset
 from stepscope.trainer.examples import IGNORED, Message, read_conversations, tokenize

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+
 from stepscope.record.errors import ConfigError
 from stepscope.record.recipes import RECIPES, recipe
 from stepscope.trainer.batches import HeldOutRows, Layout
@@ -27,7 +29,6 @@ from stepscope.trainer.models import build_model
 from stepscope.trainer.place import Place
 from stepscope.trainer.precision import apply_recipe, float8_config
 from stepscope.trainer.resolve import resolved
-from torch import nn
 
 CPU = torch.device("cpu")
 NO_GPU = Hardware(gpus=0, capability=None, cores=2)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from stepscope.record.run import RunDir
 from stepscope.record.telemetry import HostSample
 
