@@ -56,24 +56,26 @@ class TorchWindow:
         rank: int,
         schedule: Schedule,
         *,
+        after: int = 0,
         shapes: bool = True,
         memory: bool = True,
         stacks: bool = False,
     ) -> None:
-        """`shapes`, `memory` and `stacks` are torch.profiler's record_shapes, profile_memory and with_stack."""
+        """The schedule begins after step `after`; the rest are record_shapes, profile_memory and with_stack."""
         self._run, self._rank, self._schedule = run, rank, schedule
         self._shapes, self._memory, self._stacks = shapes, memory, stacks
         self._part = Part("torch.profiler")
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepscope-trace")
-        self._step = 1
-        self._first = 1
+        self._after = after
+        self._step = after + 1
+        self._first = after + 1
         """The step that opened the latest window."""
         self._profiler: profile | None = None
 
     @property
     def recording(self) -> bool:
         """Whether the profiler is on during the coming step, warm-up included: such a step is not a timed one."""
-        return self._part.works and self._schedule.action(self._step) != ProfilerAction.NONE
+        return self._part.works and self._action(self._step) != ProfilerAction.NONE
 
     def step(self, number: int) -> None:
         """Step `number` has ended."""
@@ -81,21 +83,21 @@ class TorchWindow:
         if self._profiler and self._part.works:
             with self._guarded():
                 self._profiler.step()  # a window that has ended is exported in here
-        if self._schedule.opens(self._step):
+        if self._schedule.opens(self._step - self._after):
             self._first = self._step
 
     def __enter__(self) -> Self:
-        """Start at step 1."""
+        """Start with the step after `after`."""
         with self._guarded():
             profiler = profile(
                 activities=supported_activities(),
-                schedule=self._schedule.action,
+                schedule=self._action,
                 on_trace_ready=self._export,
                 record_shapes=self._shapes,
                 profile_memory=self._memory,
                 with_stack=self._stacks,
             )
-            profiler.step_num = 1
+            profiler.step_num = self._step
             profiler.start()
             self._profiler = profiler
         return self
@@ -112,6 +114,9 @@ class TorchWindow:
         with self._part.guarded(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             yield
+
+    def _action(self, step: int) -> ProfilerAction:
+        return self._schedule.action(step - self._after)
 
     def _export(self, profiler: profile) -> None:
         trace = self._run.trace_path(self._rank, self._first)

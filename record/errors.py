@@ -26,3 +26,9 @@ class TraceError(UserError):
         """`path` is the file, `what` says what is wrong with it and what to do."""
         super().__init__(f"{path}: {what}")
         self.path = Path(path)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its kind where it has none: for a report in one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

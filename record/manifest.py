@@ -64,6 +64,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Optimizer steps finished."""
 
 
+class Resumption(msgspec.Struct, frozen=True, kw_only=True):
+    """One return to a run after it had ended."""
+
+    at_ns: int
+    """Unix time, ns."""
+    from_step: int
+    """The step of the checkpoint it went on from."""
+    undone_steps: int
+    """Steps after the checkpoint that had been trained, and were trained again."""
+    world_size: int
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """The whole of `run.json`."""
 
@@ -94,6 +106,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Unix time, ns."""
     ended_ns: int | None = None
     outcome: Outcome = Outcome()
+    resumed: list[Resumption] = []
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

@@ -19,11 +19,12 @@ from torch import nn
 from stepscope.record.errors import ConfigError
 from stepscope.record.recipes import RECIPES, recipe
 from stepscope.trainer.batches import HeldOutRows, Layout
-from stepscope.trainer.build import build, lr_factor
+from stepscope.trainer.build import build
 from stepscope.trainer.config import Config
 from stepscope.trainer.evaluation import answer_logits, evaluate
 from stepscope.trainer.examples import IGNORED, Example
 from stepscope.trainer.hardware import Hardware
+from stepscope.trainer.learning_rate import lr_factor
 from stepscope.trainer.loop import Job
 from stepscope.trainer.models import build_model
 from stepscope.trainer.place import Place

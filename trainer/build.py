@@ -1,10 +1,8 @@
 """From settings to a job that can train: tokenizer, data, model, precision, sharding, optimizer, in that order."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR
 
 from .batches import HeldOutRows, Layout, TrainingRows, load_dataset
 from .config import Config
@@ -72,15 +70,7 @@ def build(config: Config, here: Place, hardware: Hardware) -> Built:
         device=here.device,
         model=model,
         optimizer=optimizer,
-        schedule=LambdaLR(optimizer, lambda done: lr_factor(done, config.warmup_steps or 0, config.steps)),
         rows=TrainingRows(data.training, layout, config.seed),
         held_out=HeldOutRows(data.held_out, layout),
     )
     return Built(job, tokenizer, facts, data.facts, precision)
-
-
-def lr_factor(done: int, warmup: int, steps: int) -> float:
-    """The learning rate's share of its peak after `done` steps: linear up to 1, then half a cosine down to 0."""
-    if done < warmup:
-        return (done + 1) / (warmup + 1)
-    return 0.5 * (1 + math.cos(math.pi * (done - warmup) / max(1, steps - warmup)))

@@ -5,11 +5,12 @@ import sys
 from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from ..record.program import run, single
 from .config import RUN_GROUP, Config
 from .ranks import is_worker
+from .sources import settings_from_elsewhere
 from .stopping import Stopped, StopRequest
 
 _DEFAULTS = Config()
@@ -55,11 +56,18 @@ def profile_train(
     return launch(config, hardware, sys.argv[1:])
 
 
+def program() -> App:
+    """The command line."""
+    made = single(profile_train, "profile-train")
+    made.config = [settings_from_elsewhere]
+    return made
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `profile-train`; `arguments` take the place of the process's own."""
     if arguments is not None:
         sys.argv[1:] = arguments
     try:
-        return run(single(profile_train, "profile-train"), sys.argv[1:])
+        return run(program(), sys.argv[1:])
     except Stopped as stopped:
         return 128 + stopped.signum

@@ -15,10 +15,11 @@ _DATA = Group("Model and data", sort_key=2)
 _OPTIMIZER = Group("Steps and optimizer (AdamW, cosine)", sort_key=3)
 _SHARDING = Group("Sharding", sort_key=4)
 _EVALUATION = Group("Evaluation", sort_key=5)
-_CAPTURE = Group("Capture", sort_key=6)
-RUN_GROUP = Group("Run", sort_key=7)
+_CHECKPOINTS = Group("Checkpoints", sort_key=6)
+_CAPTURE = Group("Capture", sort_key=7)
+RUN_GROUP = Group("Run", sort_key=8)
 
-NOT_SETTINGS = ("recipe", "out", "run_name", "log_every", "hints", "nproc")
+NOT_SETTINGS = ("recipe", "resume", "config", "preset", "out", "run_name", "log_every", "hints", "nproc")
 """Fields that name or place a run, or are recorded elsewhere in the manifest."""
 
 
@@ -80,6 +81,14 @@ class Config:
     eval_samples: Annotated[int, Parameter(group=_EVALUATION)] = 32
     """Examples held out of training for evaluation; 0: no evaluation."""
 
+    checkpoint_every: Annotated[int, Parameter(group=_CHECKPOINTS)] = 0
+    """Steps between checkpoints, written beside training; 0: none. With some, a stop by signal writes one too."""
+    checkpoint_keep: Annotated[int, Parameter(group=_CHECKPOINTS)] = 2
+    """Newest checkpoints to keep; the best by eval loss is kept besides."""
+
+    resume: Annotated[Path | None, Parameter(group=_CHECKPOINTS)] = None
+    """Folder of a run to go on with from its newest checkpoint, with its settings."""
+
     profile: Annotated[bool, Parameter(group=_CAPTURE, negative="--no-profile", show_default=False)] = True
     """Record a torch.profiler window on every rank; profiled steps are left out of throughput."""
     profile_wait: Annotated[int | None, Parameter(group=_CAPTURE)] = None
@@ -93,6 +102,10 @@ class Config:
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
 
+    config: Annotated[Path | None, Parameter(group=RUN_GROUP)] = None
+    """TOML file of settings, named as these flags are; a flag wins."""
+    preset: Annotated[str | None, Parameter(group=RUN_GROUP)] = None
+    """Settings by name: study-1node, study-multinode-bs32, study-multinode-bs64; a flag or --config wins."""
     out: Annotated[Path, Parameter(group=RUN_GROUP)] = Path("traces")
     """Folder that receives the run's folder."""
     run_name: Annotated[str | None, Parameter(group=RUN_GROUP)] = None

@@ -21,7 +21,7 @@ from .stopping import signal_name
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
     processes = config.nproc or 1
-    run = new_run(config.out, config.run_name or default_run_name(config.recipe))
+    run = _folder(config)
     os.environ[RUN_FOLDER] = str(run.path)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, hardware.cores // processes)))
     try:
@@ -30,6 +30,16 @@ def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
         _end_stragglers()
         _tidy(run, processes)
     return _answer(run, outcome)
+
+
+def _folder(config: Config) -> RunDir:
+    if config.resume is None:
+        return new_run(config.out, config.run_name or default_run_name(config.recipe))
+    from .resume import reopen
+
+    run = RunDir(config.resume)
+    reopen(run, config.steps)
+    return run
 
 
 def _supervise(run: RunDir, processes: int, arguments: list[str]) -> Outcome | None:

@@ -16,9 +16,11 @@ from ..record.errors import UserError
 from ..record.recipes import Recipe
 from ..record.steps import Mark, Step
 from .batches import HeldOutRows, TrainingRows
+from .checkpoints import Checkpoints
 from .clock import StepClock
 from .config import Config
 from .evaluation import answer_logits, evaluate, summed_loss
+from .learning_rate import lr_factor
 from .precision import precompute_scales
 from .sharding import accumulate
 from .stopping import StopRequest
@@ -36,7 +38,6 @@ class Job:
     device: torch.device
     model: Any
     optimizer: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler
     rows: TrainingRows
     held_out: HeldOutRows
 
@@ -63,10 +64,12 @@ class Ended(NamedTuple):
     signum: int
 
 
-def train(job: Job, window: TorchWindow | None, watch: Watch, stop: StopRequest) -> Ended:
-    """Run the steps, up to the one at which all ranks have learned of a stop."""
-    for number in range(1, job.config.steps + 1):
-        marks = _marks_before(number, window)
+def train(
+    job: Job, window: TorchWindow | None, watch: Watch, checkpoints: Checkpoints, stop: StopRequest, *, done: int = 0
+) -> Ended:
+    """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
+    for number in range(done + 1, job.config.steps + 1):
+        marks = _marks_before(window, checkpoints, first=number == done + 1)
         graphs = _graphs_compiled(job)
         if job.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -81,6 +84,11 @@ def train(job: Job, window: TorchWindow | None, watch: Watch, stop: StopRequest)
         if _evaluation_due(job, number, learned):
             measured |= _evaluation(job)
             marks.append("eval")
+        last = bool(learned.signum) or number == job.config.steps
+        held_up_ns = checkpoints.after(number, measured.get("eval_loss"), last=last)
+        if held_up_ns is not None:
+            measured["checkpoint_ns"] = held_up_ns
+            marks += [] if "checkpoint" in marks else ["checkpoint"]
         if window:
             before = time.perf_counter_ns()
             window.step(number)
@@ -119,10 +127,11 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     with clock.phase("optimizer"):
         norm = torch.nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip)
         grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        lr = float(job.schedule.get_last_lr()[0])
+        lr = (job.config.lr or 0.0) * lr_factor(number - 1, job.config.warmup_steps or 0, job.config.steps)
+        for group in job.optimizer.param_groups:
+            group["lr"] = lr
         job.optimizer.step()
         job.optimizer.zero_grad()
-        job.schedule.step()
         if job.recipe.precompute_scales:
             precompute_scales(job.model)
     agreed = torch.zeros(3, dtype=torch.float64, device=job.device)
@@ -139,10 +148,12 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     return Learned(loss_of_all, float(grad_norm), lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
 
 
-def _marks_before(number: int, window: TorchWindow | None) -> list[Mark]:
-    marks: list[Mark] = ["first"] if number == 1 else []
+def _marks_before(window: TorchWindow | None, checkpoints: Checkpoints, *, first: bool) -> list[Mark]:
+    marks: list[Mark] = ["first"] if first else []
     if window and window.recording:
         marks.append("profiled")
+    if checkpoints.writing:
+        marks.append("checkpoint")
     return marks
 
 

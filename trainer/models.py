@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..record.errors import ConfigError
+from ..record.errors import ConfigError, first_line
 from .shapes import SHAPES
-from .tokens import first_line
 
 
 def build_model(name: str, *, seed: int, device: torch.device) -> nn.Module:

@@ -25,6 +25,8 @@ _AT_LEAST = {
     "nproc": 1,
     "eval_every": 0,
     "eval_samples": 0,
+    "checkpoint_every": 0,
+    "checkpoint_keep": 1,
     "profile_wait": 0,
     "profile_warmup": 0,
     "profile_active": 1,

@@ -5,7 +5,7 @@ The byte-level vocabulary is the 256 bytes and six marks, so that any text of an
 
 from typing import TYPE_CHECKING, Any
 
-from ..record.errors import ConfigError
+from ..record.errors import ConfigError, first_line
 from .shapes import SHAPES
 
 if TYPE_CHECKING:
@@ -55,9 +55,3 @@ def byte_tokenizer() -> "PreTrainedTokenizerFast":
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<end>")
     fast.chat_template = _CHAT
     return fast
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, for a one-line report."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -18,6 +18,7 @@ from ..profiling.window import Schedule, TorchWindow
 from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
+from .checkpoints import Checkpoints, Trained
 from .config import Config
 from .export import save_model
 from .facts import device_facts, environment_facts, git_commit, plain_settings, version_facts, without_home
@@ -28,6 +29,7 @@ from .place import Place, place, process_group, same_everywhere
 from .progress import progress_for
 from .ranks import RUN_FOLDER
 from .resolve import resolved_recipe
+from .resume import restore, rewind
 from .stopping import StopRequest
 from .watch import Watch
 from .words import closing_words, opening_words
@@ -53,7 +55,7 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
 
 def agree_on_run(config: Config, here: Place) -> RunDir:
     """The folder that our launcher has made, or one that the first rank makes now; the same on every rank."""
-    made = os.environ.get(RUN_FOLDER)
+    made = os.environ.get(RUN_FOLDER) or (str(config.resume) if config.resume else None)
     if made is None and here.rank == 0:
         made = str(new_run(config.out, config.run_name or default_run_name(config.recipe)).path)
     return RunDir(Path(same_everywhere(made)))
@@ -64,6 +66,8 @@ def run_rank(
 ) -> Ended:
     """Build, train and save."""
     manifest = first_manifest(config, hardware, arguments, here, run)
+    if config.resume:
+        rewind(run, manifest, steps=config.steps, rank=here.rank)
     with ExitStack() as stack:
         progress = stack.enter_context(
             closing(progress_for(rank=here.rank, steps=config.steps, every=config.log_every))
@@ -78,10 +82,16 @@ def run_rank(
         manifest.model, manifest.data, manifest.linears = built.model_facts, built.data_facts, built.precision.linears
         if here.rank == 0:
             run.write_manifest(manifest)
+        job = built.job
+        trained = Trained(job.model, job.optimizer)
+        done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
+        checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
         watch = stack.enter_context(Watch(run, here.rank, manifest, progress))
-        window = stack.enter_context(TorchWindow(run, here.rank, schedule(config))) if config.profile else None
+        window = TorchWindow(run, here.rank, schedule(config), after=done) if config.profile else None
+        if window:
+            stack.enter_context(window)
         stop.training = True
-        ended = train(built.job, window, watch, stop)
+        ended = train(job, window, watch, checkpoints, stop, done=done)
     if config.save_model and not ended.signum:
         save_model(built.job.model, built.tokenizer, run.model_path, rank=here.rank)
     dist.barrier()

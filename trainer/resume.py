@@ -1,0 +1,59 @@
+"""Going on with a run: from its newest checkpoint, in its own folder, its step files cut back to that step."""
+
+import time
+
+import msgspec
+import torch.distributed as dist
+
+from ..record.atomic import write_atomically
+from ..record.errors import UserError
+from ..record.manifest import Manifest, Outcome, Resumption
+from ..record.run import RunDir
+from ..record.steps import read_steps
+from .checkpoints import Facts, Trained, latest, load
+from .precision import precompute_scales
+
+
+def reopen(run: RunDir, steps: int) -> None:
+    """Mark an ended run as running again. UserError where it has no checkpoint, or none of its `steps` is left."""
+    _unfinished(run, steps)
+    manifest = run.manifest()
+    manifest.outcome, manifest.ended_ns = Outcome(), None
+    run.write_manifest(manifest)
+
+
+def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> None:
+    """Cut the run's files back to its newest checkpoint, and hand its history on to `manifest`. All ranks call it."""
+    facts = _unfinished(run, steps)
+    earlier = run.manifest()
+    undone = max((len(of_rank) for of_rank in run.steps().values()), default=0) - facts.step
+    this = Resumption(
+        at_ns=time.time_ns(), from_step=facts.step, undone_steps=max(0, undone), world_size=manifest.world.size
+    )
+    manifest.started_ns, manifest.resumed = earlier.started_ns, [*earlier.resumed, this]
+    dist.barrier()  # every rank has read before the first writes
+    if rank == 0:
+        for of_rank in run.steps():
+            _cut(run, of_rank, facts.step)
+    dist.barrier()
+
+
+def restore(run: RunDir, trained: Trained, *, precompute: bool) -> int:
+    """Put the newest checkpoint's state in place on this rank, and answer its step."""
+    folder, facts = latest(run)
+    load(folder, trained)
+    if precompute:
+        precompute_scales(trained.model)
+    return facts.step
+
+
+def _unfinished(run: RunDir, steps: int) -> Facts:
+    _, facts = latest(run)
+    if facts.step >= steps:
+        raise UserError(f"{run.path}: has finished its {facts.step} steps; give more with --steps to go on")
+    return facts
+
+
+def _cut(run: RunDir, rank: int, last: int) -> None:
+    kept = [step for step in read_steps(run.steps_path(rank)) if step.step <= last]
+    write_atomically(run.steps_path(rank), b"".join(msgspec.json.encode(step) + b"\n" for step in kept))
