@@ -4,7 +4,8 @@
     grad_input  = grad_output · weight         operands `grad_output`, `weight_for_grad_input`
     grad_weight = grad_outputᵀ · input         operands `grad_output_for_grad_weight`, `input_for_grad_weight`
 
-Fields follow torchao's `Float8LinearConfig` (0.14 to 0.18). A new recipe is a new row.
+Fields follow torchao's `Float8LinearConfig` (0.14 to 0.18); `block32` is the OCP microscaling format: one e8m0 scale
+for 32 values along the inner dimension. A new recipe is a new row.
 """
 
 from typing import Literal
@@ -13,7 +14,7 @@ import msgspec
 
 from .errors import ConfigError
 
-Granularity = Literal["tensorwise", "axiswise"]
+Granularity = Literal["tensorwise", "axiswise", "block32"]
 Dtype = Literal["bf16", "e4m3", "e5m2"]
 
 
@@ -52,10 +53,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         """Whether any GEMM runs in FP8."""
         return self.input.granularity is not None
 
+    @property
+    def is_microscaled(self) -> bool:
+        """Whether scales belong to blocks of 32 values, as only sm_100 and later compute natively."""
+        return self.input.granularity == "block32"
+
 
 _BF16 = Cast("bf16")
 _T_E4M3, _T_E5M2 = Cast("e4m3", "tensorwise"), Cast("e5m2", "tensorwise")
-_A_E4M3 = Cast("e4m3", "axiswise")
+_A_E4M3, _B_E4M3 = Cast("e4m3", "axiswise"), Cast("e4m3", "block32")
 
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
@@ -118,6 +124,17 @@ RECIPES: tuple[Recipe, ...] = (
         precompute_scales=True,
         pad_inner_dim=True,
         same_casts_as="tensorwise",
+    ),
+    Recipe(
+        name="mxfp8",
+        summary="microscaling: one power-of-two scale per 32 values; a prototype in torchao",
+        input=_B_E4M3,
+        weight=_B_E4M3,
+        grad_output=_B_E4M3,
+        input_for_grad_weight=_B_E4M3,
+        weight_for_grad_input=_B_E4M3,
+        grad_output_for_grad_weight=_B_E4M3,
+        power_of_2_scales=True,
     ),
 )
 

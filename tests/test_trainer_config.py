@@ -133,10 +133,45 @@ def test_flags_override_the_recipes_row() -> None:
     assert (plain.all_gather, plain.precompute_scales, plain.pad_inner_dim) == ("bf16", False, False)
 
 
-def test_fp8_is_emulated_below_compute_capability_8_9_and_the_reason_is_given() -> None:
-    assert HOPPER.why_no_fp8 is None
-    assert CPU.why_no_fp8 == "no GPU"
-    assert "8.0" in (AMPERE.why_no_fp8 or "")
+def test_fp8_is_emulated_where_the_hardware_has_none_and_the_reason_is_given() -> None:
+    tensorwise, microscaled = recipe("tensorwise"), recipe("mxfp8")
+    assert CPU.why_emulated(recipe("bf16")) is None
+    assert CPU.why_emulated(tensorwise) == "no GPU"
+    assert AMPERE.why_emulated(tensorwise) == "the GPU's compute capability is 8.0; tensorwise needs 8.9 or more"
+    assert HOPPER.why_emulated(tensorwise) is None
+    assert HOPPER.why_emulated(microscaled) == "the GPU's compute capability is 9.0; mxfp8 needs 10.0 or more"
+    assert Hardware(gpus=8, capability=(10, 0), cores=64).why_emulated(microscaled) is None
+
+
+def test_a_file_and_a_preset_fill_in_what_flags_leave_open(
+    qa_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f'model = "pico"\nseq-len = 64\nlr = 0.5\nbetas = [0.8, 0.9]\ndata = "{qa_file}"\n')
+    flags = ["--preset", "study-1node", "--config", str(file), "--lr", "0.25", "--eval-samples", "4", "--dry-run"]
+    assert main(flags) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["lr"], shown["betas"], shown["seq_len"], shown["model"]) == (0.25, [0.8, 0.9], 64, "pico")
+    assert (shown["accumulation"], shown["checkpoint_every"], shown["eval_every"]) == (4, 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("lr = ", "does not read as TOML"), ("learning_rate = 1", "learning_rate"), ('steps = "many"', "steps")],
+)
+def test_a_settings_file_that_is_no_good_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    assert main(["--config", str(file), "--dry-run"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_an_unknown_preset_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--preset", "study", "--dry-run"]) == 2
+    assert "study-1node, study-multinode-bs32, study-multinode-bs64" in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_the_settings_as_they_would_run(qa_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def test_mxtw_is_tensorwise_with_padding_and_a_float8_all_gather() -> None:
 
 def test_fp8_reaches_every_linear_layer_but_the_output_and_says_so() -> None:
     model = build_model("pico", seed=1, device=CPU)
-    done = apply_recipe(model, recipe("tensorwise"), NO_GPU)
+    done = apply_recipe(model, recipe("tensorwise"), NO_GPU, keep=["lm_head"])
     assert done.emulated_why == "no GPU"
     assert done.linears["bf16"] == ["lm_head"]
     assert len(done.linears["float8"]) == 2 * 7
@@ -91,9 +91,35 @@ def test_fp8_reaches_every_linear_layer_but_the_output_and_says_so() -> None:
     assert kinds["lm_head"] == "Linear"
 
 
+def test_layers_that_a_pattern_names_stay_in_bf16() -> None:
+    model = build_model("pico", seed=1, device=CPU)
+    done = apply_recipe(model, recipe("rowwise"), NO_GPU, keep=["lm_head", "*.k_proj", "model.layers.0.mlp.*"])
+    assert done.linears["bf16"] == [
+        "model.layers.0.self_attn.k_proj",
+        "model.layers.0.mlp.gate_proj",
+        "model.layers.0.mlp.up_proj",
+        "model.layers.0.mlp.down_proj",
+        "model.layers.1.self_attn.k_proj",
+        "lm_head",
+    ]
+
+
+def test_a_pattern_that_names_no_layer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--fp8-filter: embed matches no linear layer"):
+        apply_recipe(build_model("pico", seed=1, device=CPU), recipe("rowwise"), NO_GPU, keep=["embed"])
+
+
+def test_microscaling_wraps_the_weights_of_every_chosen_layer() -> None:
+    model = build_model("pico", seed=1, device=CPU)
+    done = apply_recipe(model, recipe("mxfp8"), NO_GPU, keep=["lm_head"])
+    kinds = {type(model.get_parameter(f"{name}.weight").data).__name__ for name in done.linears["float8"]}
+    assert kinds == {"MXFP8TrainingWeightWrapperTensor"}
+    assert (len(done.linears["float8"]), done.emulated_why) == (14, "no GPU")
+
+
 def test_a_layer_whose_size_is_no_multiple_of_16_is_refused() -> None:
     with pytest.raises(ConfigError, match="mid is 40 × 32"):
-        apply_recipe(nn.ModuleDict({"mid": nn.Linear(32, 40)}), recipe("mxtw"), NO_GPU)
+        apply_recipe(nn.ModuleDict({"mid": nn.Linear(32, 40)}), recipe("mxtw"), NO_GPU, keep=[])
 
 
 def test_bf16_models_keep_their_rotary_frequencies_in_float32() -> None:
@@ -185,7 +211,7 @@ def test_recipes_start_from_the_same_weights_and_stay_near_bf16(two_ranks: list[
         assert found[name][-1] == pytest.approx(found["bf16"][-1], abs=0.1)
 
 
-@pytest.mark.parametrize("case", ["bf16, whole", "bf16, recomputed"])
+@pytest.mark.parametrize("case", ["bf16, whole", "bf16, recomputed", "bf16, kept gathered"])
 def test_wrapping_and_recomputing_change_no_bit(two_ranks: list[dict[str, list[float]]], case: str) -> None:
     assert two_ranks[0][case] == two_ranks[0]["bf16"]
 

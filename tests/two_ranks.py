@@ -27,6 +27,9 @@ CASES = {
     "rowwise": replace(_SMALL, recipe="rowwise"),
     "rowwise_with_gw_hp": replace(_SMALL, recipe="rowwise_with_gw_hp"),
     "mxtw": replace(_SMALL, recipe="mxtw"),
+    "mxfp8": replace(_SMALL, recipe="mxfp8"),
+    "bf16, fp32 masters": replace(_SMALL, master_dtype="fp32", reduce_dtype="fp32"),
+    "bf16, kept gathered": replace(_SMALL, reshard_after_forward=False),
     "mxtw, bf16 gather": replace(_SMALL, recipe="mxtw", fp8_all_gather=False),
 }
 

@@ -8,9 +8,9 @@ from .batches import HeldOutRows, Layout, TrainingRows, load_dataset
 from .config import Config
 from .hardware import Hardware
 from .loop import Job
-from .models import build_model, checkpoint_activations, model_facts
+from .models import DTYPES, build_model, checkpoint_activations, model_facts
 from .place import Place
-from .precision import Precision, apply_recipe, precompute_scales
+from .precision import Precision, apply_recipe, kept_patterns, precompute_scales
 from .resolve import SHIPPED_DATA, resolved_recipe
 from .sharding import compile_layers, shard
 from .tokens import tokenizer_for
@@ -34,14 +34,21 @@ def build(config: Config, here: Place, hardware: Hardware) -> Built:
     data = load_dataset(
         config.data or SHIPPED_DATA, tokenizer, seq_len=seq_len, held_out=config.eval_samples, pack=config.pack
     )
-    model: Any = build_model(name, seed=config.seed, device=here.device)
+    model: Any = build_model(name, seed=config.seed, device=here.device, dtype=DTYPES[config.master_dtype])
     facts = model_facts(model, name)
-    precision = apply_recipe(model, recipe, hardware)
+    precision = apply_recipe(model, recipe, hardware, keep=kept_patterns(config.fp8_filter))
     if config.activation_checkpointing:
         checkpoint_activations(model)
     if config.compile:
         compile_layers(model)
-    shard(model, wrap=config.wrap, device=here.device, world=here.world)
+    shard(
+        model,
+        wrap=config.wrap,
+        reduce_dtype=DTYPES[config.reduce_dtype],
+        reshard_after_forward=config.reshard_after_forward,
+        device=here.device,
+        world=here.world,
+    )
     if recipe.precompute_scales:
         precompute_scales(model)
     optimizer = torch.optim.AdamW(

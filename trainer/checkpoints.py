@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..record.errors import UserError, first_line
 from ..record.run import RunDir
@@ -177,13 +178,14 @@ def _state(trained: Trained, rank: int) -> dict[str, Any]:
 
 
 def _plain(weight: Any) -> Any:
-    """A sharded weight without torchao's float8 all-gather wrapper, on the same memory.
+    """A sharded weight without the wrapper that torchao's recipes put around it, on the same memory.
 
     Staging a checkpoint beside training copies a wrapped tensor's outside only and would save what memory held before.
     """
-    inner = getattr(weight.to_local(), "_tensor", None) if isinstance(weight, DTensor) else None
-    if inner is None:
+    local = weight.to_local() if isinstance(weight, DTensor) else weight
+    if not is_traceable_wrapper_subclass(local):
         return weight
+    inner = getattr(local, local.__tensor_flatten__()[0][0])
     return DTensor.from_local(
         inner, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
     )

@@ -44,7 +44,8 @@ def profile_train(
     hardware = probe()
     config = resolved(config, hardware, os.environ)
     if dry_run:
-        shown = config.everything() | {"recipe": resolved_recipe(config), "emulated_why": hardware.why_no_fp8}
+        recipe = resolved_recipe(config)
+        shown = config.everything() | {"recipe": recipe, "emulated_why": hardware.why_emulated(recipe)}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
         return 0
     if is_worker(os.environ):

@@ -29,11 +29,18 @@ class Config:
     """The settings of one run."""
 
     recipe: Annotated[str, Parameter(group=_RECIPE)] = "bf16"
-    """Precision recipe: bf16, tensorwise, rowwise, rowwise_with_gw_hp or mxtw (see stepscope recipes)."""
+    """Precision recipe: bf16, tensorwise, rowwise, rowwise_with_gw_hp, mxtw or mxfp8 (see stepscope recipes)."""
     fp8_all_gather: Annotated[bool | None, Parameter(group=_RECIPE, negative="--bf16-all-gather")] = None
     """Gather FP8 weights in float8 rather than bf16. [default: the recipe's]"""
     pad_inner_dim: Annotated[bool | None, Parameter(group=_RECIPE)] = None
     """Zero-pad the inner GEMM dimension to a multiple of 16. [default: the recipe's]"""
+
+    fp8_filter: Annotated[str, Parameter(group=_RECIPE)] = "lm_head"
+    """Linear layers to leave in bf16: names or patterns like *.k_proj, separated by commas; none: convert all."""
+    master_dtype: Annotated[Literal["bf16", "fp32"], Parameter(group=_RECIPE)] = "bf16"
+    """Dtype of the weights that the optimizer updates, and of its state; computation is in bf16 or FP8 either way."""
+    reduce_dtype: Annotated[Literal["bf16", "fp32"], Parameter(group=_RECIPE)] = "bf16"
+    """Dtype in which gradients are summed over ranks."""
 
     model: Annotated[str | None, Parameter(group=_DATA)] = None
     """Random weights: pico, tiny, llama-1b, -3b, -8b. Or a folder, or a hub id. [default: tiny; llama-1b on GPUs]"""
@@ -71,6 +78,8 @@ class Config:
     """Worker processes to launch; not under torchrun. [default: one per GPU; 2 without]"""
     wrap: Annotated[Literal["whole", "layer"], Parameter(group=_SHARDING, show_choices=False)] = "layer"
     """FSDP2 units: whole (one for the model) or layer (embedding, each layer, head, and the root)."""
+    reshard_after_forward: Annotated[bool, Parameter(group=_SHARDING, show_default=False)] = True
+    """Free gathered weights after each forward pass and gather them again for backward (less memory, more traffic)."""
     activation_checkpointing: Annotated[bool, Parameter(group=_SHARDING, negative="", show_default=False)] = False
     """Recompute each layer's activations in the backward pass."""
     compile: Annotated[bool, Parameter(group=_SHARDING, negative="", show_default=False)] = False

@@ -12,12 +12,14 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 def save_model(model: Any, tokenizer: Any, folder: Path, *, rank: int) -> None:
     """Gather the weights on the first rank and write them to `folder`. All ranks call it."""
-    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    weights: dict[str, Any] = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     if rank:
         return
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         shell = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
-    shell.save_pretrained(folder, state_dict=weights)
+    shell.save_pretrained(folder, state_dict={name: weight.to(torch.bfloat16) for name, weight in weights.items()})
     tokenizer.save_pretrained(folder)

@@ -3,8 +3,13 @@
 import os
 from typing import NamedTuple
 
+from ..record.recipes import Recipe
+
 FP8_CAPABILITY = (8, 9)
 """First CUDA compute capability with FP8 tensor cores (Ada; Hopper is 9.0)."""
+
+MX_CAPABILITY = (10, 0)
+"""First CUDA compute capability whose tensor cores take a scale per 32 values (Blackwell)."""
 
 
 class Hardware(NamedTuple):
@@ -14,13 +19,16 @@ class Hardware(NamedTuple):
     capability: tuple[int, int] | None
     cores: int
 
-    @property
-    def why_no_fp8(self) -> str | None:
-        """Why FP8 must be emulated here; None where the hardware computes it."""
+    def why_emulated(self, recipe: Recipe) -> str | None:
+        """Why the recipe's FP8 must be emulated here; None where the hardware computes it, or nothing is FP8."""
+        if not recipe.is_float8:
+            return None
         if self.capability is None:
             return "no GPU"
-        if self.capability < FP8_CAPABILITY:
-            return f"the GPU's compute capability is {self.capability[0]}.{self.capability[1]}; FP8 needs 8.9 or more"
+        needed = MX_CAPABILITY if recipe.is_microscaled else FP8_CAPABILITY
+        if self.capability < needed:
+            has, needs = (".".join(map(str, pair)) for pair in (self.capability, needed))
+            return f"the GPU's compute capability is {has}; {recipe.name} needs {needs} or more"
         return None
 
 

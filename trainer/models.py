@@ -9,8 +9,10 @@ from torch import nn
 from ..record.errors import ConfigError, first_line
 from .shapes import SHAPES
 
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
-def build_model(name: str, *, seed: int, device: torch.device) -> nn.Module:
+
+def build_model(name: str, *, seed: int, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
     """The whole model on this device, the same on every rank and for every recipe. ConfigError where none loads.
 
     The dtype is given to the constructor, not cast to afterwards: a cast would round the rotary frequencies too.
@@ -21,10 +23,10 @@ def build_model(name: str, *, seed: int, device: torch.device) -> nn.Module:
     torch.manual_seed(seed)
     if name in SHAPES:
         with device:
-            model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPES[name]), dtype=torch.bfloat16)
+            model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPES[name]), dtype=dtype)
     else:
         try:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(f"--model {name}: does not load: {first_line(error)}") from None
     model.config.use_cache = False

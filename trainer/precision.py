@@ -1,9 +1,10 @@
 """A recipe's row put into a model by torchao, and which linear layers it reached.
 
-The casts of all six operands are spelled out, so that a change of torchao's defaults changes nothing here. The output
-layer stays in bf16: its GEMM is the most sensitive, and its vocabulary need not be a multiple of 16.
+The casts of all six operands are spelled out, so that a change of torchao's defaults changes nothing here.
 """
 
+import fnmatch
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,6 @@ from .hardware import Hardware
 
 if TYPE_CHECKING:
     from torchao.float8 import CastConfig, Float8LinearConfig
-
-KEPT_IN_BF16 = ("lm_head",)
-"""Names of linear layers that no recipe touches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +34,45 @@ class Precision:
         return self.emulated_why is not None
 
 
-def apply_recipe(model: nn.Module, recipe: Recipe, hardware: Hardware) -> Precision:
-    """Swap the model's linear layers for FP8 ones as the recipe says. ConfigError for sizes that FP8 GEMMs refuse."""
+def kept_patterns(text: str) -> list[str]:
+    """`--fp8-filter` as patterns: `lm_head,*.k_proj`; empty or `none` keeps nothing back."""
+    return [part.strip() for part in text.split(",") if part.strip() and part.strip() != "none"]
+
+
+def apply_recipe(model: nn.Module, recipe: Recipe, hardware: Hardware, *, keep: Sequence[str]) -> Precision:
+    """Make the model's linear layers compute as the recipe says, but for those that a pattern of `keep` matches.
+
+    ConfigError for a pattern that matches none, and for sizes that FP8 GEMMs refuse.
+    """
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if not recipe.is_float8:
         return Precision(emulated_why=None, linears={"float8": [], "bf16": names})
+    for pattern in keep:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"--fp8-filter: {pattern} matches no linear layer; there are {', '.join(names[:8])} …")
+    chosen = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in keep)]
+    _check_sizes(model, chosen, multiple=32 if recipe.is_microscaled else 16)
+    why = hardware.why_emulated(recipe)
+    convert = _to_microscaled if recipe.is_microscaled else _to_float8
+    convert(model, recipe, chosen, emulate=why is not None)
+    kept = [name for name in names if name not in chosen]
+    return Precision(emulated_why=why, linears={"float8": chosen, "bf16": kept})
+
+
+def _to_float8(model: nn.Module, recipe: Recipe, names: list[str], *, emulate: bool) -> None:
     from torchao.float8 import convert_to_float8_training
 
-    chosen = [name for name in names if name.rpartition(".")[2] not in KEPT_IN_BF16]
-    _check_sizes(model, chosen)
-    config = float8_config(recipe, emulate=hardware.why_no_fp8 is not None)
-    convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in chosen)
-    return Precision(
-        emulated_why=hardware.why_no_fp8,
-        linears={"float8": chosen, "bf16": [name for name in names if name not in chosen]},
-    )
+    config = float8_config(recipe, emulate=emulate)
+    convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in names)
+
+
+def _to_microscaled(model: nn.Module, _: Recipe, names: list[str], *, emulate: bool) -> None:
+    from torchao.prototype.moe_training.config import MXFP8TrainingOpConfig, MXFP8TrainingRecipe
+    from torchao.quantization import quantize_
+
+    preset = MXFP8TrainingRecipe.MXFP8_EMULATED_RCEIL if emulate else MXFP8TrainingRecipe.MXFP8_RCEIL
+    config = MXFP8TrainingOpConfig.from_recipe(preset)
+    quantize_(model, config=config, filter_fn=lambda _, name: name in names)
 
 
 def float8_config(recipe: Recipe, *, emulate: bool) -> "Float8LinearConfig":
@@ -93,12 +115,12 @@ def _cast(cast: Cast, *, like: Cast) -> "CastConfig":
     )
 
 
-def _check_sizes(model: nn.Module, names: list[str]) -> None:
+def _check_sizes(model: nn.Module, names: list[str], *, multiple: int) -> None:
     for name in names:
         weight = model.get_parameter(f"{name}.weight")
         rows, columns = weight.shape
-        if rows % 16 or columns % 16:
+        if rows % multiple or columns % multiple:
             raise ConfigError(
-                f"--model: {name} is {rows} × {columns}, and FP8 GEMMs need multiples of 16 (inner padding mends only "
-                "the token dimension); train this model with --recipe bf16"
+                f"--model: {name} is {rows} × {columns}, and this recipe's GEMMs need multiples of {multiple} (inner "
+                f"padding mends only the token dimension); keep it in bf16 with --fp8-filter {name}"
             )

@@ -64,8 +64,9 @@ def resolved_recipe(config: Config) -> Recipe:
     """The recipe's row with the flags that override it put in."""
     row = recipe(config.recipe)
     for flag, value in (("fp8-all-gather", config.fp8_all_gather), ("pad-inner-dim", config.pad_inner_dim)):
-        if value and not row.is_float8:
-            raise ConfigError(f"--{flag}: recipe {row.name} computes nothing in FP8; choose an FP8 --recipe or drop it")
+        if value and (not row.is_float8 or row.is_microscaled):
+            what = "scales blocks, which takes no such setting" if row.is_float8 else "computes nothing in FP8"
+            raise ConfigError(f"--{flag}: recipe {row.name} {what}; choose another --recipe or drop it")
     if config.fp8_all_gather is not None:
         gather = "float8" if config.fp8_all_gather else "bf16"
         row = msgspec.structs.replace(row, all_gather=gather, precompute_scales=config.fp8_all_gather)
@@ -88,10 +89,12 @@ def check_recipe(row: Recipe, *, tokens: int) -> None:
         raise ConfigError(
             "--fp8-all-gather: it does not round scales to powers of two, as this recipe asks; drop the flag"
         )
-    if row.grad_output_for_grad_weight.granularity and tokens % 16 and not row.pad_inner_dim:
+    multiple = 32 if row.is_microscaled else 16
+    if row.grad_output_for_grad_weight.granularity and tokens % multiple and not row.pad_inner_dim:
+        padding = "" if row.is_microscaled else ", or add --pad-inner-dim"
         raise ConfigError(
-            f"--seq-len × --micro-batch is {tokens} positions, the inner dimension of grad_weight's GEMM, and FP8 "
-            "needs a multiple of 16: change either, or add --pad-inner-dim"
+            f"--seq-len × --micro-batch is {tokens} positions, the inner dimension of grad_weight's GEMM, and recipe "
+            f"{row.name} needs a multiple of {multiple}: change either{padding}"
         )
 
 

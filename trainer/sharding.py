@@ -7,20 +7,32 @@ from typing import Any, Literal
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
-def shard(model: Any, *, wrap: Literal["whole", "layer"], device: torch.device, world: int) -> None:
-    """Shard the model in place. Tied embeddings stay with the root, which then holds their one weight."""
-    mesh = init_device_mesh(device.type, (world,))
+def shard(
+    model: Any,
+    *,
+    wrap: Literal["whole", "layer"],
+    reduce_dtype: torch.dtype,
+    reshard_after_forward: bool,
+    device: torch.device,
+    world: int,
+) -> None:
+    """Shard the model in place, to compute in bf16. Tied embeddings stay with the root, which holds the one weight."""
+    how: dict[str, Any] = {
+        "mesh": init_device_mesh(device.type, (world,)),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype),
+        "reshard_after_forward": reshard_after_forward,
+    }
     if wrap == "layer":
         inner = model.model
         units = [inner.embed_tokens, *inner.layers, model.lm_head]
         if model.lm_head.weight is inner.embed_tokens.weight:
             units = list(inner.layers)
         for unit in units:
-            fully_shard(unit, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+            fully_shard(unit, **how)
+    fully_shard(model, **how)
 
 
 def compile_layers(model: Any) -> None:

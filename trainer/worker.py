@@ -103,7 +103,7 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
     recipe = resolved_recipe(config)
     devices: list[Device] = [device_facts(here.device)] * here.world
     dist.all_gather_object(devices, device_facts(here.device))
-    emulated_why = hardware.why_no_fp8 if recipe.is_float8 else None
+    emulated_why = hardware.why_emulated(recipe)
     return Manifest(
         run=run.name,
         recipe=recipe,
