@@ -23,6 +23,7 @@ from stepscope.trainer.build import build
 from stepscope.trainer.config import Config
 from stepscope.trainer.evaluation import answer_logits, evaluate
 from stepscope.trainer.examples import IGNORED, Example
+from stepscope.trainer.export import save_model
 from stepscope.trainer.hardware import Hardware
 from stepscope.trainer.learning_rate import lr_factor
 from stepscope.trainer.loop import Job
@@ -30,6 +31,8 @@ from stepscope.trainer.models import build_model
 from stepscope.trainer.place import Place
 from stepscope.trainer.precision import apply_recipe, float8_config
 from stepscope.trainer.resolve import resolved
+from stepscope.trainer.sharding import unwrapped
+from stepscope.trainer.tokens import byte_tokenizer
 
 CPU = torch.device("cpu")
 NO_GPU = Hardware(gpus=0, capability=None, cores=2)
@@ -218,3 +221,14 @@ def test_wrapping_and_recomputing_change_no_bit(two_ranks: list[dict[str, list[f
 
 def test_accumulation_trains_the_same_batch_but_for_rounding(two_ranks: list[dict[str, list[float]]]) -> None:
     assert two_ranks[0]["bf16, accumulated"] == pytest.approx(two_ranks[0]["bf16"], abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["bf16", "mxtw", "mxfp8"])
+def test_the_saved_model_is_the_trained_one_in_bf16(one_rank: Place, qa_file: Path, tmp_path: Path, name: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    job = built(one_rank, qa_file, recipe=name, master_dtype="fp32")
+    save_model(job.model, byte_tokenizer(), tmp_path, rank=0)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    for key, weight in job.model.named_parameters():
+        assert torch.equal(loaded[key], unwrapped(weight).full_tensor().bfloat16()), key

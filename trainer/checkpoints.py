@@ -18,11 +18,10 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
-from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..record.errors import UserError, first_line
 from ..record.run import RunDir
+from .sharding import unwrapped
 
 _FACTS = "step.json"
 
@@ -171,24 +170,10 @@ def load(folder: Path, trained: Trained) -> None:
 def _state(trained: Trained, rank: int) -> dict[str, Any]:
     model, optimizer = get_state_dict(trained.model, trained.optimizer)
     return {
-        "model": {name: _plain(weight) for name, weight in model.items()},
+        "model": {name: unwrapped(weight) for name, weight in model.items()},
         "optimizer": optimizer,
         _random_key(rank): torch.get_rng_state(),
     }
-
-
-def _plain(weight: Any) -> Any:
-    """A sharded weight without the wrapper that torchao's recipes put around it, on the same memory.
-
-    Staging a checkpoint beside training copies a wrapped tensor's outside only and would save what memory held before.
-    """
-    local = weight.to_local() if isinstance(weight, DTensor) else weight
-    if not is_traceable_wrapper_subclass(local):
-        return weight
-    inner = getattr(local, local.__tensor_flatten__()[0][0])
-    return DTensor.from_local(
-        inner, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
-    )
 
 
 def _random_key(rank: int) -> str:

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+from .sharding import unwrapped
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path, *, rank: int) -> None:
-    """Gather the weights on the first rank and write them to `folder`. All ranks call it."""
-    weights: dict[str, Any] = get_model_state_dict(
-        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    """Gather the weights on the first rank, one after the other, and write them to `folder`. All ranks call it."""
+    weights: dict[str, torch.Tensor] = {}
+    for name, weight in get_model_state_dict(model).items():
+        whole = unwrapped(weight).full_tensor()
+        if rank == 0:
+            weights[name] = whole.to("cpu", torch.bfloat16)
     if rank:
         return
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         shell = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
-    shell.save_pretrained(folder, state_dict={name: weight.to(torch.bfloat16) for name, weight in weights.items()})
+    shell.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)

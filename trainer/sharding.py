@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def shard(
@@ -45,3 +47,17 @@ def accumulate(model: Any, *, last: bool) -> None:
     """Say whether the coming backward pass is the step's last, the only one that reduces gradients over ranks."""
     model.set_requires_gradient_sync(last)
     model.set_is_last_backward(last)
+
+
+def unwrapped(weight: Any) -> Any:
+    """A sharded weight without the wrapper that torchao's recipes put around it, on the same memory.
+
+    Staging a checkpoint beside training copies a wrapped tensor's outside only and would save what memory held before.
+    """
+    local = weight.to_local() if isinstance(weight, DTensor) else weight
+    if not is_traceable_wrapper_subclass(local):
+        return weight
+    inner = getattr(local, local.__tensor_flatten__()[0][0])
+    return DTensor.from_local(
+        inner, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
+    )
