@@ -10,7 +10,7 @@ from .. import __version__
 from ..record.program import run, single
 
 COMMANDS = {
-    "trace": ("stepscope.dashboards.trace:trace", "Say where the time went in torch.profiler (Kineto) traces."),
+    "trace": ("stepscope.dashboards.kineto_trace:trace", "Say where the time went in torch.profiler (Kineto) traces."),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about a folder of runs."),
     "recipes": (

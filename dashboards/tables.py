@@ -6,6 +6,7 @@ field or null), the terminal gets the shown text (a missing one is `not measured
 
 import csv
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -59,30 +61,36 @@ def shown(cell: Cell, column: Column) -> str:
 
 
 def terminal(*, width: int | None = None, file: Any = None) -> Console:
-    """A console for stdout; in a pipe it is wide enough that nothing is cut."""
+    """A console for stdout, as wide as the terminal or as $COLUMNS says; in a pipe nothing is cut."""
     out = file or sys.stdout
-    return Console(file=out, width=width or (None if out.isatty() else 200), highlight=False, soft_wrap=False)
+    fits = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(file=out, width=width or (None if fits else 100_000), highlight=False, soft_wrap=False)
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Draw one table; text from inputs is never read as markup."""
-    drawn = RichTable(
-        title=Text(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for column in table.columns:
+    """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`."""
+    texts = [[_printable(cell) for cell in row] for row in table.shown()]
+    widths = [
+        max([len(column.heading), *(cell_len(row[index]) for row in texts)])
+        for index, column in enumerate(table.columns)
+    ]
+    room = console.width - sum(widths) - 3 * len(widths)
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, width in zip(table.columns, widths, strict=True):
+        fitting = max(len(column.heading), width + min(0, room)) if column.fold else width
         drawn.add_column(
             Text(column.heading),
             justify="right" if column.right else "left",
             no_wrap=True,
-            overflow="ellipsis" if column.fold else "fold",
-            ratio=1 if column.fold else None,
-            min_width=None if column.fold else max([len(column.heading), *(len(row) for row in _texts(table, column))]),
+            overflow="ellipsis",
+            width=fitting,
         )
-    for row in table.shown():
-        drawn.add_row(*(Text(_printable(cell)) for cell in row))
-    console.print(drawn)
+    for row in texts:
+        drawn.add_row(*map(Text, row))
+    console.print(Text(table.title, style="bold"), soft_wrap=True)
+    console.print(drawn, crop=False, no_wrap=True, overflow="ignore")
     if table.note:
-        console.print(Text(table.note, style="dim"))
+        console.print(Text(table.note, style="dim"), soft_wrap=True)
         console.print()
 
 
@@ -98,11 +106,6 @@ def csv_text(table: Table) -> str:
 def json_text(value: Any) -> str:
     """Any result value as JSON, indented; NaN and infinity cannot occur in our results and would become null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
-def _texts(table: Table, column: Column) -> list[str]:
-    index = list(table.columns).index(column)
-    return [shown(row[index], column) for row in table.rows]
 
 
 def _printable(text: str) -> str:

@@ -15,3 +15,12 @@ def qa_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """The folder of real traces and exports, which is not part of a clone."""
+    folder = Path(__file__).parent.parent.parent / "shared" / "fixtures"
+    if not folder.is_dir():
+        pytest.skip("the real traces are not beside this checkout")
+    return folder

@@ -1,0 +1,65 @@
+"""Arithmetic of half-open intervals [start, end) in integer nanoseconds: unions, what two share, what one has alone.
+
+A set is an int64 array of shape (n, 2), sorted, disjoint and without empty members; `union` makes one of anything.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Intervals = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
+
+
+def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
+    """The set that intervals in any order cover together; touching ones become one, empty ones count for nothing."""
+    real = ends > starts
+    starts, ends = starts[real], ends[real]
+    if not len(starts):
+        return EMPTY
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    opens = np.concatenate(([True], starts[1:] > reach[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return np.stack((starts[opens], reach[closes]), axis=1)
+
+
+def length(intervals: Intervals) -> int:
+    """Nanoseconds covered."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def together(*sets: Intervals) -> Intervals:
+    """What any of the sets covers."""
+    whole = np.concatenate(sets) if sets else EMPTY
+    return union(whole[:, 0], whole[:, 1])
+
+
+def shared(left: Intervals, right: Intervals) -> Intervals:
+    """What both sets cover."""
+    edges, in_left, in_right = _cells(left, right)
+    return _kept(edges, in_left & in_right)
+
+
+def without(left: Intervals, right: Intervals) -> Intervals:
+    """What `left` covers and `right` does not."""
+    edges, in_left, in_right = _cells(left, right)
+    return _kept(edges, in_left & ~in_right)
+
+
+def _cells(left: Intervals, right: Intervals) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
+    """All edges in order, and for each cell between two neighbours whether either set covers it."""
+    edges = np.unique(np.concatenate((left.ravel(), right.ravel())))
+    return edges, _covers(left, edges[:-1]), _covers(right, edges[:-1])
+
+
+def _kept(edges: npt.NDArray[np.int64], cells: Mask) -> Intervals:
+    return union(edges[:-1][cells], edges[1:][cells])
+
+
+def _covers(intervals: Intervals, points: npt.NDArray[np.int64]) -> Mask:
+    index = np.searchsorted(intervals[:, 0], points, side="right") - 1
+    inside = index >= 0
+    inside[inside] = points[inside] < intervals[index[inside], 1]
+    return inside

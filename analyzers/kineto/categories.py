@@ -1,0 +1,32 @@
+"""What the categories of every era of torch.profiler mean, in one table: PyTorch 1.8 (capitalised) to today."""
+
+from typing import Literal
+
+Meaning = Literal["kernel", "memcpy", "memset", "sync", "launch", "op", "range", "memory"]
+
+CATEGORIES: dict[str, Meaning] = {
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "Memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "Memset": "memset",
+    "cuda_sync": "sync",
+    "cuda_runtime": "launch",
+    "cuda_driver": "launch",
+    "hip_runtime": "launch",
+    "hip_driver": "launch",
+    "xpu_runtime": "launch",
+    "privateuse1_runtime": "launch",
+    "Runtime": "launch",
+    "cpu_op": "op",
+    "Operator": "op",
+    "user_annotation": "range",
+    "User_annotation": "range",
+    "cpu_instant_event": "memory",
+}
+"""Categories that are not here (arrows, Python frames, the profiler's own spans, GPU copies of host ranges) are left
+out: what they say is said by others, or nobody asks yet."""
+
+ON_DEVICE = frozenset({"kernel", "memcpy", "memset", "sync"})
+STEP_PREFIX = "ProfilerStep#"

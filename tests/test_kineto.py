@@ -1,0 +1,271 @@
+"""torch.profiler traces of every era and in every state: real ones, and small ones made to go wrong in one way each."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analyzers.breakdown import breakdown
+from stepscope.analyzers.kineto import stream
+from stepscope.analyzers.kineto.find import find_traces
+from stepscope.analyzers.kineto.read import _nanoseconds, read_trace, read_traces
+from stepscope.analyzers.timeline import Timeline
+from stepscope.record.errors import TraceError, UserError
+
+REAL = [
+    "backward_thread.json", "cpu_only_rank34.pt.trace.json.gz", "gpu_only.json.gz",
+    "h100_Falconsai_nsfw_image_detection.json.gz", "h100_facebook_timesformer-base-finetuned-k400.json.gz",
+    "h100_gaunernst_bert-small-uncased.json.gz", "large_integer.json.gz", "mi250_minitoy.json.gz",
+    "mi300_ddp_resnet18.json.gz", "mi300_resnet_act_checkpoint.json.gz", "no_distributed_info.json.gz",
+    "torch_compile_triton.json.gz", "v100_ddp_control.json.gz", "v100_ddp_test.json.gz",
+    "v100_resnet50_2021.pt.trace.json.gz",
+]  # fmt: skip
+KNOWN = {
+    "kernel": "activities", "Kernel": "activities", "gpu_memcpy": "activities", "Memcpy": "activities",
+    "gpu_memset": "activities", "Memset": "activities", "cuda_runtime": "launches", "cuda_driver": "launches",
+    "Runtime": "launches", "cpu_op": "ops", "Operator": "ops", "user_annotation": "ranges",
+}  # fmt: skip
+
+
+def written(path: Path, events: list[dict[str, Any]], **facts: Any) -> Path:
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events} | facts))
+    return path
+
+
+def kernel(ts: Any, dur: Any, name: str = "k", **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": args}
+
+
+def rows(timeline: Timeline, table: str = "activities") -> list[dict[str, Any]]:
+    timeline.check()
+    found: list[dict[str, Any]] = getattr(timeline, table).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_event_of_a_real_trace_is_in_its_table(fixtures: Path, name: str) -> None:
+    path = fixtures / "torch" / name
+    raw = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+    wanted = dict.fromkeys(("activities", "launches", "ops", "ranges"), 0)
+    for event in raw["traceEvents"]:
+        table = KNOWN.get(event.get("cat") or "")
+        if table and event["ph"] == "X":
+            wanted["ranges" if event["name"].startswith("ProfilerStep#") else table] += 1
+    timeline = read_trace(path)
+    timeline.check()
+    assert {table: len(getattr(timeline, table)) for table in wanted} == wanted
+    assert sum(wanted.values()) > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Falconsai_nsfw_image_detection", "facebook_timesformer-base-finetuned-k400", "gaunernst_bert-small-uncased"],
+)
+def test_device_time_is_what_a_peer_tool_says_of_it(fixtures: Path, name: str) -> None:
+    """TraceLens counts memory sets as compute, we as memory operations; busy, idle and the whole are defined alike."""
+    stem = fixtures / "torch" / f"h100_{name}"
+    with Path(f"{stem}.peer_gpu_timeline.csv").open() as file:
+        peer_ms = {row["type"]: float(row["time ms"]) for row in csv.DictReader(file)}
+    [device] = breakdown(read_trace(Path(f"{stem}.json.gz"))).ranks[0].devices
+    assert device.span_ns / 1e6 == pytest.approx(peer_ms["total_time"], abs=2e-6)
+    assert device.busy_ns / 1e6 == pytest.approx(peer_ms["busy_time"], abs=2e-6)
+    assert device.idle_ns / 1e6 == pytest.approx(peer_ms["idle_time"], abs=2e-6)
+    with Path(f"{stem}.peer_kernel_summary.csv").open() as file:
+        totals: dict[str, float] = {}
+        for row in csv.DictReader(file):
+            totals[row["Kernel name"]] = totals.get(row["Kernel name"], 0) + float(row["Kernel duration (µs)_sum"])
+    ours = {row.name: row.total_ns / 1e3 for row in device.kernels}
+    assert {kernel: ours[kernel] for kernel in totals if kernel in ours} == pytest.approx(
+        {kernel: total for kernel, total in totals.items() if kernel in ours}, abs=2e-3
+    )
+    assert len(totals.keys() & ours.keys()) >= 0.9 * len(ours)
+
+
+def test_the_rank_is_what_the_trace_says_else_what_its_name_says_else_0(tmp_path: Path) -> None:
+    told = written(tmp_path / "rank3_trace.json", [kernel(1, 1)], distributedInfo={"rank": 5, "world_size": 8})
+    named = written(tmp_path / "x.rank-12.json", [kernel(1, 1)])
+    neither = written(tmp_path / "y.json", [kernel(1, 1)])
+    assert [read_trace(path).sources[0].rank for path in (told, named, neither)] == [5, 12, 0]
+    assert read_trace(told).sources[0].world_size == 8
+
+
+def test_two_traces_of_one_rank_are_refused(tmp_path: Path) -> None:
+    paths = [written(tmp_path / f"{name}.json", [kernel(1, 1)]) for name in "ab"]
+    with pytest.raises(UserError, match="rank 0 has 2 traces"):
+        read_traces(paths)
+
+
+@given(st.integers(0, 9_000_000_000_000_000_000))
+def test_no_nanosecond_is_lost_on_the_way_from_microseconds(time_ns: int) -> None:
+    """Kineto writes µs with three decimals; up to 2⁴³ µs, some hundred days, a double tells neighbours apart."""
+    if time_ns < 1000 << 43:
+        assert _nanoseconds([float(f"{time_ns // 1000}.{time_ns % 1000:03}")]).tolist() == [time_ns]
+    assert _nanoseconds([time_ns // 1000]).tolist() == [time_ns // 1000 * 1000]
+
+
+def test_times_may_be_text(tmp_path: Path) -> None:
+    [row] = rows(read_trace(written(tmp_path / "t.json", [kernel("1000.001", "0.5")])))
+    assert (row["start"], row["end"]) == (1_000_001, 1_000_501)
+
+
+def test_unix_times_keep_their_place(tmp_path: Path) -> None:
+    timeline = read_trace(written(tmp_path / "t.json", [kernel(1_666_149_715_033_200, 45)]))
+    assert rows(timeline)[0]["start"] == 1_666_149_715_033_200_000
+    assert timeline.sources[0].origin_ns == 0
+
+
+def test_the_origin_is_the_traces_base_time(tmp_path: Path) -> None:
+    timeline = read_trace(written(tmp_path / "t.json", [kernel(10, 1)], baseTimeNanoseconds=1_790_857_026_000_000_000))
+    assert timeline.sources[0].origin_ns == 1_790_857_026_000_000_000
+
+
+def test_impossible_times_are_counted_and_spoil_no_sum(tmp_path: Path) -> None:
+    events = [kernel(10, 5), kernel(20, -1), kernel(0, 0), kernel(30, None), kernel("soon", 1), kernel(40, 0)]
+    timeline = read_trace(written(tmp_path / "t.json", events))
+    assert [(row["start"], row["end"]) for row in rows(timeline)] == [(10_000, 15_000), (40_000, 40_000)]
+    [finding] = timeline.findings
+    assert finding.code == "impossible-times"
+    assert finding.evidence == {"negative": 1, "without a time": 1, "unfinished": 2}
+
+
+def test_a_bare_list_of_events_is_a_trace_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([kernel(1, 2)]))
+    assert len(rows(read_trace(path))) == 1
+
+
+def test_integers_beyond_64_bits_do_not_stop_the_reading(tmp_path: Path) -> None:
+    huge = 1 << 70
+    events = [kernel(1, 2, correlation=huge, stream=huge), kernel(5, 2, correlation=(1 << 63) - 1)]
+    found = rows(read_trace(written(tmp_path / "t.json", events)))
+    assert [row["correlation"] for row in found] == [None, (1 << 63) - 1]
+
+
+@pytest.mark.parametrize(
+    "name", [b"raw \x01 control", b"invalid \xff utf-8", rb"C:\Users\torch\x.py", b'quoted \\" name', b"ncclKernel"]
+)
+def test_strange_bytes_in_names_are_mended_and_said(tmp_path: Path, name: bytes) -> None:
+    path = tmp_path / "t.json"
+    event = b'{"ph": "X", "cat": "kernel", "name": "%s", "pid": 0, "tid": 7, "ts": 1, "dur": 2}'
+    path.write_bytes(b'{"traceEvents": [' + event % b"first" + b"," + event % name + b"]}")
+    timeline = read_trace(path)
+    assert len(rows(timeline)) == 2
+    needs_mending = name[0] in b"riC"
+    assert [finding.code for finding in timeline.findings] == (["mended"] if needs_mending else [])
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [kernel(10 * n + 1, 5, f"kernel {n % 7}", stream=n % 3, device=0, correlation=n) for n in range(count)]
+
+
+@pytest.mark.parametrize("block", [64, 500, 4096, 1 << 20])
+def test_where_blocks_are_cut_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    path = written(tmp_path / "t.json", many(300), distributedInfo={"rank": 2}, traceName="x")
+    monkeypatch.setattr(stream, "BLOCK", block)
+    timeline = read_trace(path)
+    assert [row["correlation"] for row in rows(timeline)] == list(range(300))
+    assert timeline.sources[0].rank == 2
+    assert timeline.findings == ()
+
+
+@pytest.mark.parametrize("block", [64, 500, 1 << 20])
+def test_keys_in_another_order_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    events = [{"args": {"device": 0, "more": {"deep": 1}}, **kernel(n + 1, 1)} | {"ph": "X"} for n in range(50)]
+    monkeypatch.setattr(stream, "BLOCK", block)
+    reordered = [
+        {key: event[key] for key in ("args", "name", "ts", "dur", "cat", "pid", "tid", "ph")} for event in events
+    ]
+    assert len(rows(read_trace(written(tmp_path / "t.json", reordered)))) == 50
+
+
+@given(cut=st.integers(250, 4000))
+def test_a_file_cut_anywhere_gives_what_comes_before_the_cut(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "t.json"
+    whole = json.dumps({"schemaVersion": 1, "traceEvents": many(60)}).encode()
+    path.write_bytes(whole[:cut])
+    complete = whole[:cut].count(b"}}")
+    timeline = read_trace(path)
+    assert [row["correlation"] for row in rows(timeline)] == list(range(complete))
+    assert [finding.code for finding in timeline.findings] == ["truncated"]
+
+
+def test_a_gzip_stream_that_stops_short_gives_what_came_before(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    whole = gzip.compress(json.dumps({"traceEvents": many(5000)}).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    timeline = read_trace(path)
+    assert 0 < len(rows(timeline)) < 5000
+    assert [finding.code for finding in timeline.findings] == ["truncated"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"  \n", "is empty"),
+        (b"hello", "is no trace: there is no traceEvents array"),
+        (b"SQLite format 3\x00" + bytes(100), "is no trace"),
+        (b'{"schemaVersion": 1}', "is no trace: there is no traceEvents array"),
+        (b'{"traceEvents": []}', "has no events"),
+        (b'{"traceEvents": [1, 2]}', "has no events"),
+        (b"\x1f\x8b nonsense", "is a damaged gzip file"),
+        (b"[nonsense", "is no trace"),
+    ],
+)
+def test_other_files_are_named_in_one_line(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=says) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_of_something_else_is_read_and_said_to_be_so(fixtures: Path) -> None:
+    timeline = read_trace(fixtures / "odd" / "perfetto_test_json_all_slice_types.json")
+    assert [finding.code for finding in timeline.findings] == ["nothing-known"]
+
+
+def test_allocations_carry_their_device_and_totals(tmp_path: Path) -> None:
+    arguments = {"Total Allocated": 900, "Total Reserved": 2000, "Bytes": -100, "Device Id": 1, "Device Type": 1}
+    event = {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": 2.5,
+        "args": arguments,
+    }
+    host = event | {"args": {"Bytes": 64, "Device Id": -1, "Device Type": 0}}
+    assert rows(read_trace(written(tmp_path / "t.json", [event, host])), "memory") == [
+        {"rank": 0, "device": 1, "time": 2500, "delta_bytes": -100, "allocated_bytes": 900, "reserved_bytes": 2000},
+        {"rank": 0, "device": -1, "time": 2500, "delta_bytes": 64, "allocated_bytes": None, "reserved_bytes": None},
+    ]
+
+
+def test_a_folder_gives_the_last_window_of_each_rank(tmp_path: Path) -> None:
+    for name in ("rank0.6", "rank0.16", "rank1.6", "rank1.16"):
+        (tmp_path / f"{name}.pt.trace.json.gz").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("")
+    names = [path.name for path in find_traces([tmp_path])]
+    assert names == ["rank0.16.pt.trace.json.gz", "rank1.16.pt.trace.json.gz"]
+
+
+def test_a_folder_of_several_runs_or_of_no_trace_says_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no trace"):
+        find_traces([tmp_path])
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.6.pt.trace.json").write_bytes(b"")
+    with pytest.raises(UserError, match="holds the traces of 2 runs; name one of them"):
+        find_traces([tmp_path])
+    with pytest.raises(UserError, match="no such file"):
+        find_traces([tmp_path / "absent"])

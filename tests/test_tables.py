@@ -1,0 +1,47 @@
+"""Tables on a terminal, as CSV and as JSON."""
+
+import io
+
+from stepscope.dashboards.tables import Column, Table, csv_text, json_text, print_table, terminal
+from stepscope.record.units import show_ns
+
+TABLE = Table(
+    title="Kernels [bold]",
+    columns=[
+        Column(name="total_ns", heading="time", show=show_ns),
+        Column(name="name", heading="kernel", right=False, fold=True),
+    ],
+    rows=[(1_500_000, "a" * 60), (None, "evil\x1b[31m,\n[red]name")],
+    note="How to read it.",
+)
+
+
+def drawn(width: int) -> list[str]:
+    out = io.StringIO()
+    print_table(TABLE, terminal(width=width, file=out))
+    return out.getvalue().splitlines()
+
+
+def test_only_names_are_cut_to_fit_and_numbers_never() -> None:
+    lines = drawn(40)
+    assert any("1.50 ms" in line and line.rstrip().endswith("…") for line in lines)
+    assert any("not measured" in line for line in lines)
+    assert max(len(line.rstrip()) for line in lines) <= 40
+
+
+def test_nothing_is_cut_where_there_is_room() -> None:
+    assert any("a" * 60 in line for line in drawn(200))
+
+
+def test_names_from_inputs_are_text_and_neither_markup_nor_control_codes() -> None:
+    text = "\n".join(drawn(200))
+    assert "evil·[31m,·[red]name" in text
+    assert "Kernels [bold]" in text
+
+
+def test_csv_holds_raw_values_and_an_empty_field_for_what_is_missing() -> None:
+    assert csv_text(TABLE) == f'total_ns,name\n1500000,{"a" * 60}\n,"evil\x1b[31m,\n[red]name"\n'
+
+
+def test_json_has_null_for_what_is_missing_and_for_what_is_no_number() -> None:
+    assert json_text({"a": None, "b": float("nan")}) == '{\n  "a": null,\n  "b": null\n}\n'

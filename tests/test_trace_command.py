@@ -1,0 +1,73 @@
+"""`stepscope trace` as people and machines meet it."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.dashboards.cli import main
+
+SAMPLE = Path(__file__).parent.parent / "traces" / "sample" / "mxtw"
+
+
+def test_a_gpu_trace_shows_devices_kinds_and_kernels(fixtures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", str(fixtures / "torch" / "large_integer.json.gz")]) == 0
+    out = capsys.readouterr().out
+    assert "Devices: the span in four parts" in out
+    assert "100.0 %" in out, "its one kernel is communication that nothing hides"
+    assert "ncclKernel_AllReduce" in out
+
+
+def test_a_cpu_run_shows_ranges_and_operators_and_says_that_device_time_is_not_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["trace", str(SAMPLE), "--top", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "Named ranges, rank 0: the first 3 of" in out
+    assert "CPU operators, rank 1: the first 3 of" in out
+    assert "device time is not measured" in out
+
+
+def test_json_is_the_whole_report_with_its_schema(fixtures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = fixtures / "torch" / "mi300_resnet_act_checkpoint.json.gz"
+    assert main(["trace", str(path), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == "stepscope.timeline/1"
+    [device] = report["ranks"][0]["devices"]
+    parts = [device[name] for name in ("compute_ns", "comm_exposed_ns", "memory_ns", "idle_ns")]
+    assert sum(parts) == device["span_ns"]
+    assert len(device["kernels"]) == 55
+    assert set(device["kernels"][0]) == {
+        "name", "kind", "count", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns"
+    }  # fmt: skip
+
+
+def test_csv_has_every_kernel_and_nothing_else_on_stdout(fixtures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = fixtures / "torch" / "mi300_resnet_act_checkpoint.json.gz"
+    assert main(["trace", str(path), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 55
+    assert sum(int(row["count"]) for row in rows) == 2995
+    assert all(int(row["min_ns"]) <= float(row["median_ns"]) <= int(row["max_ns"]) for row in rows)
+
+
+@pytest.mark.parametrize("arguments", [["trace"], ["trace", "x", "--top", "many"], ["trace", "x", "--format", "xml"]])
+def test_misuse_is_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_path_that_does_not_exist_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "absent.json"]) == 1
+    assert capsys.readouterr().err == "stepscope: absent.json: no such file or folder\n"
+
+
+def test_help_loads_neither_torch_nor_arrow() -> None:
+    code = "import sys; from stepscope.dashboards.cli import main; main(['trace', '--help']);"
+    code += "print({'torch', 'pyarrow', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")
