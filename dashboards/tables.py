@@ -75,6 +75,7 @@ def print_table(table: Table, console: Console) -> None:
         for index, column in enumerate(table.columns)
     ]
     room = console.width - sum(widths) - 3 * len(widths)
+    needed = sum(len(c.heading) if c.fold else width for c, width in zip(table.columns, widths, strict=True))
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column, width in zip(table.columns, widths, strict=True):
         fitting = max(len(column.heading), width + min(0, room)) if column.fold else width
@@ -88,7 +89,9 @@ def print_table(table: Table, console: Console) -> None:
     for row in texts:
         drawn.add_row(*map(Text, row))
     console.print(Text(table.title, style="bold"), soft_wrap=True)
-    console.print(drawn, crop=False, no_wrap=True, overflow="ignore")
+    width, console.width = console.width, max(console.width, needed + 3 * len(widths))
+    console.print(drawn, crop=False, no_wrap=True)  # wider than the terminal rather than with numbers cut
+    console.width = width
     if table.note:
         console.print(Text(table.note, style="dim"), soft_wrap=True)
         console.print()

@@ -29,6 +29,12 @@ def test_only_names_are_cut_to_fit_and_numbers_never() -> None:
     assert max(len(line.rstrip()) for line in lines) <= 40
 
 
+def test_a_table_is_wider_than_the_terminal_rather_than_with_a_number_cut() -> None:
+    lines = drawn(12)
+    assert any("1.50 ms" in line for line in lines)
+    assert any("not measured" in line for line in lines)
+
+
 def test_nothing_is_cut_where_there_is_room() -> None:
     assert any("a" * 60 in line for line in drawn(200))
 

@@ -1,0 +1,63 @@
+"""Where a run's time goes: the phases of its timed steps, and what its trace shows the device (or the CPU) doing."""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from ..record.errors import UserError
+from .breakdown import breakdown
+from .kineto.find import find_traces
+from .kineto.read import read_trace
+from .runs import Run
+
+PHASES = ("data", "forward", "backward", "optimizer")
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A named share of a step."""
+
+    name: str
+    time_ns: float
+
+
+class Traced(msgspec.Struct, frozen=True, kw_only=True):
+    """What rank 0's last trace shows, per recorded step, largest first."""
+
+    run: str
+    recipe: str
+    what: Literal["kernels", "operators"]
+    steps: int
+    parts: list[Part]
+
+
+def phases(runs: list[Run]) -> list[Part]:
+    """The median time of each phase over the timed steps of runs; phases that no step has are left out."""
+    found = []
+    for name in PHASES:
+        values = [getattr(step, f"{name}_ns") for run in runs for step in run.timed]
+        known = [value for value in values if value is not None]
+        if known:
+            found.append(Part(name=name, time_ns=float(np.median(known))))
+    return found
+
+
+def traced(run: Run) -> Traced | None:
+    """None where the run has no trace that can be read."""
+    try:
+        path = find_traces([run.path])[0]
+        rank = breakdown(read_trace(path)).ranks[0]
+    except UserError:
+        return None
+    steps = max(1, sum(row.count for row in rank.ranges if row.kind == "step"))
+    if rank.devices:
+        rows = [(row.kind, row.total_ns) for row in rank.devices[0].kinds]
+    else:
+        rows = [(row.name, row.self_ns) for row in rank.operators]
+    return Traced(
+        run=run.name,
+        recipe=run.recipe,
+        what="kernels" if rank.devices else "operators",
+        steps=steps,
+        parts=[Part(name=name, time_ns=total / steps) for name, total in rows],
+    )

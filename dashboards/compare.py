@@ -1,0 +1,196 @@
+"""`stepscope compare`: recipe against recipe, in one table."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show_ns, show_pct
+from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
+
+if TYPE_CHECKING:
+    from ..analyzers.bootstrap import Estimate
+    from ..analyzers.compare import Comparison, RecipeResult
+
+
+def compare(
+    runs: Annotated[list[Path], Parameter(negative="")],
+    /,
+    *,
+    baseline: str = "bf16",
+    format: Format = "table",
+) -> None:
+    """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
+
+    Parameters
+    ----------
+    runs
+        Run folders, or folders of runs.
+    baseline
+        The recipe that the others are held against.
+    format
+        table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
+
+    Example: `stepscope compare traces/sample`
+    """
+    from ..analyzers.compare import compare as compared
+    from ..analyzers.runs import read_runs
+    from ..record.recipes import recipe
+
+    comparison = compared(*read_runs(runs), baseline=recipe(baseline).name)
+    if format == "json":
+        sys.stdout.write(json_text(comparison))
+    elif format == "csv":
+        sys.stdout.write(csv_text(raw_table(comparison)))
+    else:
+        console = terminal()
+        for table in (speed_table(comparison), cost_table(comparison)):
+            print_table(table, console)
+        for finding in comparison.findings:
+            console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+
+
+def speed_table(comparison: "Comparison") -> Table:
+    """Step time, tokens per second, and speed against the baseline."""
+    return Table(
+        title=f"Speed, against {comparison.baseline}",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="runs", heading="runs"),
+            Column(name="timed_steps", heading="steps"),
+            Column(name="step_time_ns", heading="step time"),
+            Column(name="tokens_per_s", heading="tokens/s", show=show_count),
+            Column(name="speed_vs_baseline_pct", heading=f"speed vs {comparison.baseline}"),
+            Column(name="time_saved_pct", heading="time saved"),
+            Column(name="caveats", heading="mind", right=False),
+        ],
+        rows=[
+            (
+                row.recipe,
+                row.runs,
+                row.timed_steps,
+                with_interval(row.step_time_ns, show_ns),
+                row.tokens_per_s.median if row.tokens_per_s else None,
+                _relative(row, row.speed_vs_baseline_pct, comparison.baseline),
+                _relative(row, _without_interval(row.time_saved_pct), comparison.baseline),
+                caveats(row),
+            )
+            for row in comparison.recipes
+        ],
+        note="Medians of timed steps, [95 % interval]. speed = T_baseline / T − 1; time saved = 1 − T / T_baseline.",
+    )
+
+
+def cost_table(comparison: "Comparison") -> Table:
+    """Memory, utilisation and loss."""
+    return Table(
+        title="Memory, utilisation and loss",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="peak_memory_bytes", heading="peak memory", show=show_bytes),
+            Column(name="peak_memory_pct", heading="of all", show=show_pct),
+            Column(name="utilization_pct", heading=f"{_used(comparison)} use", show=show_pct),
+            Column(name="loss_first", heading="first loss", show=show_loss),
+            Column(name="loss_last", heading="last loss", show=show_loss),
+            Column(name="eval_loss", heading="eval loss", show=show_loss),
+            Column(name="eval_accuracy", heading="eval accuracy", show=lambda value: show_pct(value * 100)),
+        ],
+        rows=[
+            (
+                row.recipe,
+                row.peak_memory_bytes,
+                row.peak_memory_pct,
+                row.utilization_pct,
+                row.loss_first,
+                row.loss_last,
+                row.eval_loss,
+                row.eval_accuracy,
+            )
+            for row in comparison.recipes
+        ],
+        note=_cost_note(comparison),
+    )
+
+
+def raw_table(comparison: "Comparison") -> Table:
+    """One row a recipe with every value; intervals in two columns."""
+    intervals = ("step_time_ns", "tokens_per_s", "speed_vs_baseline_pct", "time_saved_pct")
+    plain = (
+        *("peak_memory_bytes", "memory_kind", "memory_total_bytes", "peak_memory_pct", "utilization_pct"),
+        *("utilization_kind", "loss_first", "loss_last", "eval_loss", "eval_accuracy", "emulated", "conforms"),
+    )
+    names = ["recipe", "runs", "timed_steps"]
+    for name in intervals:
+        names += [name, f"{name}_low", f"{name}_high"]
+    names += [*plain, "confounders"]
+    return Table(
+        title="compare",
+        columns=[Column(name=name, heading=name) for name in names],
+        rows=[
+            [
+                row.recipe,
+                row.runs,
+                row.timed_steps,
+                *(value for name in intervals for value in _three(getattr(row, name))),
+                *(getattr(row, name) for name in plain),
+                "; ".join(row.confounders),
+            ]
+            for row in comparison.recipes
+        ],
+    )
+
+
+def with_interval(estimate: "Estimate | None", show: Any) -> str:
+    """`32.5 [28.4, 40.9] ms`; each with its unit where the units differ."""
+    if estimate is None:
+        return NOT_MEASURED
+    middle = str(show(estimate.median))
+    if estimate.ci95 is None:
+        return middle
+    texts = [middle, *(str(show(end)) for end in estimate.ci95)]
+    numbers, units = zip(*(text.partition(" ")[::2] for text in texts), strict=True)
+    if len(set(units)) > 1:
+        return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}] {units[0]}".rstrip()
+
+
+def caveats(row: "RecipeResult") -> str:
+    """What stands against quoting the row's numbers, in a word each; the findings say more."""
+    return ", ".join(word for word, holds in (("emulated", row.emulated), ("confounded", row.confounders)) if holds)
+
+
+def _relative(row: "RecipeResult", estimate: "Estimate | None", baseline: str) -> str:
+    if row.recipe == baseline:
+        return "–"
+    return with_interval(estimate, lambda value: show_pct(value, signed=True))
+
+
+def _without_interval(estimate: "Estimate | None") -> "Estimate | None":
+    return msgspec.structs.replace(estimate, ci95=None) if estimate else None
+
+
+def _used(comparison: "Comparison") -> str:
+    kinds = {row.utilization_kind for row in comparison.recipes}
+    return "GPU" if "gpu" in kinds else "CPU"
+
+
+def _cost_note(comparison: "Comparison") -> str:
+    on_gpu = any(row.memory_kind == "cuda allocator" for row in comparison.recipes)
+    if on_gpu:
+        return (
+            "Memory: largest peak of any rank's CUDA allocator, and its share of the GPU. GPU use: share of time in "
+            "which some kernel was resident (NVML); it is not efficiency."
+        )
+    return (
+        "No GPU: memory is the resident memory of all ranks, and its share of the machine's; use is that of all the "
+        "machine's CPUs."
+    )
+
+
+def _three(estimate: "Estimate | None") -> tuple[Cell, Cell, Cell]:
+    if estimate is None:
+        return None, None, None
+    low, high = estimate.ci95 or (None, None)
+    return estimate.median, low, high
