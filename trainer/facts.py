@@ -16,6 +16,8 @@ import torch
 
 from .. import __version__
 from ..record.manifest import ENVIRONMENT_ALLOWED, Device
+from .config import Config
+from .resolve import SHIPPED, SHIPPED_DATA
 
 _PACKAGES = ("torch", "torchao", "transformers", "tokenizers", "numpy", "tensorboard", "nvtx")
 
@@ -80,9 +82,12 @@ def without_home(values: Sequence[str]) -> list[str]:
     return [value.replace(home, "~") if home != "/" else value for value in values]
 
 
-def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the home directory in their texts written as `~`."""
-    return {name: without_home([value])[0] if isinstance(value, str) else value for name, value in settings.items()}
+def plain_settings(config: Config) -> dict[str, Any]:
+    """The settings for a manifest: the home directory written as `~`, the shipped data set as what it is."""
+    shown = {
+        name: without_home([value])[0] if isinstance(value, str) else value for name, value in config.settings().items()
+    }
+    return shown | {"data": SHIPPED} if config.data == SHIPPED_DATA else shown
 
 
 def _driver() -> str | None:

@@ -15,6 +15,8 @@ from .ranks import is_worker
 from .shapes import SHAPES
 
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
+SHIPPED = "shipped"
+"""What manifests say of `--data` where it is the shipped set, wherever that is installed."""
 
 _AT_LEAST = {
     "steps": 1,

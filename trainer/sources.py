@@ -13,6 +13,7 @@ from cyclopts.config import Dict
 
 from ..record.errors import ConfigError
 from ..record.run import RunDir
+from .resolve import SHIPPED
 
 PRESETS = Path(__file__).with_name("presets.toml")
 
@@ -47,6 +48,8 @@ def settings_of_run(path: Path) -> dict[str, Any]:
     found = manifest.config | {"recipe": manifest.recipe.name}
     if manifest.world.nodes == 1:
         found["nproc"] = manifest.world.size
+    if found.get("data") == SHIPPED:
+        found["data"] = None
     for name in ("data", "model"):
         if isinstance(found.get(name), str) and found[name].startswith("~"):
             found[name] = str(Path(found[name]).expanduser())

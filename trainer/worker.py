@@ -109,7 +109,7 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
         recipe=recipe,
         emulated=emulated_why is not None,
         emulated_why=emulated_why,
-        config=plain_settings(config.settings()),
+        config=plain_settings(config),
         world=World(size=here.world, nodes=here.nodes, backend=here.backend),
         devices=devices,
         model={"name": config.model},
