@@ -2,11 +2,13 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
+from ..record.errors import UserError
 from ..record.program import run, single
 from .config import RUN_GROUP, Config
 from .ranks import is_worker
@@ -32,6 +34,7 @@ def profile_train(
 
     Example: `profile-train --recipe mxtw --steps 8`
     """
+    _check_installed()
     from .quiet import silence_known_noise
 
     silence_known_noise()
@@ -55,6 +58,13 @@ def profile_train(
     from .launch import launch
 
     return launch(config, hardware, sys.argv[1:])
+
+
+def _check_installed() -> None:
+    """UserError where the training side of the package is not installed."""
+    missing = [name for name in ("torch", "torchao", "transformers", "nvtx", "pynvml") if find_spec(name) is None]
+    if missing:
+        raise UserError(f"training needs {', '.join(missing)}; install it with: pip install 'stepscope[train]'")
 
 
 def program() -> App:
