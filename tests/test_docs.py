@@ -1,0 +1,64 @@
+"""The pages say what is there: links lead somewhere, every command and flag has its place, output is the real one."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from stepscope.dashboards.cli import COMMANDS, main
+from stepscope.record.recipes import RECIPES
+from stepscope.trainer.config import Config
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("traces/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere_and_no_page_names_a_machine(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+    assert not re.search(r"/(?:home|root|tmp|work|Users)/", text)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "profile-train", "analyze-nsys"])
+def test_every_command_has_a_page_that_the_index_names(command: str) -> None:
+    page = ROOT / "docs" / f"{command}.md"
+    title = command if "-" in command else f"stepscope {command}"
+    assert page.read_text().startswith(f"# {title}\n")
+    assert f"({command}.md)" in (ROOT / "docs" / "README.md").read_text()
+
+
+def test_every_setting_of_profile_train_is_on_its_page_and_no_other() -> None:
+    text = (ROOT / "docs" / "profile-train.md").read_text()
+    flags = {"--" + field.name.replace("_", "-") for field in fields(Config)} | {"--dry-run", "--bf16-all-gather"}
+    table = set(re.findall(r"`(--[a-z0-9-]+)`", text.split("## Checkpoints")[0]))
+    assert table == flags
+
+
+def test_pages_name_every_recipe() -> None:
+    for page in ("README.md", "docs/recipes.md"):
+        text = (ROOT / page).read_text()
+        assert all(row.name in text for row in RECIPES)
+
+
+@pytest.mark.parametrize(
+    ("page", "arguments", "columns"),
+    [
+        ("README.md", ["compare", "traces/sample"], 105),
+        ("docs/compare.md", ["compare", "traces/sample"], 105),
+        ("README.md", ["recipes"], 100),
+        ("docs/recipes.md", ["recipes"], 100),
+        ("docs/recipes.md", ["recipes", "mxtw"], 100),
+    ],
+)
+def test_the_output_on_a_page_is_what_the_command_prints(
+    page: str, arguments: list[str], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(arguments) == 0
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
+    assert printed in (ROOT / page).read_text(encoding="utf-8")
