@@ -1,5 +1,7 @@
 """Kernel names as real traces and libraries have them, and what each does."""
 
+import time
+
 import pytest
 
 from stepscope.analyzers.kinds import kind_of
@@ -16,7 +18,13 @@ from stepscope.analyzers.kinds import kind_of
         ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<>)", "attention"),
         ("attn_fwd", "attention"),
         ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1", "gemm fp8"),
-        ("nvjet_qqtst_128x256_128x4_2x1_v_bz_coopA_scaleA1_scaleB1_TNT_e4m3", "gemm fp8"),
+        ("nvjet_qqtst_128x256_128x6_2x1_2cta_v_bz_TNT", "gemm fp8"),
+        ("nvjet_qqhsh_128x128_128x6_2x1_v_bz_TNN", "gemm fp8"),
+        ("nvjet_qqtst_128x256_128x6_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT", "gemm fp8"),
+        ("triton_tem_fused__scaled_mm_3", "gemm fp8"),
+        ("Cijk_Alik_Bljk_F8BS_BH_Bias_HAS_SAV_UserArgs_MT64x32x64_MI16x16x1", "gemm fp8"),
+        ("nvjet_ootst_128x128_256x4_2x1_v_bz_Avec16UE4M3_Bvec16UE4M3_TNT", "gemm fp4"),
+        ("bmm_E2m1_E2m1E2m1_Fp32_t128x128x512", "gemm fp4"),
         ("void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::float_e4m3_t>>", "gemm fp8"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment", "gemm"),
         ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "gemm"),
@@ -25,7 +33,25 @@ from stepscope.analyzers.kinds import kind_of
         ("Cijk_Ailk_Bljk_BBS_BH_MT32x32x64_MI16x16x16x1_SN_1LDSB0_APM1_ABV0", "gemm"),
         ("void splitKreduce_kernel<float, float, float, float, true, false, false>", "gemm"),
         ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 2, 2, false>", "gemm"),
+        ("nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT", "gemm"),
+        ("triton_tem_fused_addmm_0", "gemm"),
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int, int const*, int const*, int*)", "copy and layout"),
         ("triton_red_fused_abs_amax_0", "fp8 cast and scale"),
+        ("triton_red_fused_abs_max_2", "fp8 cast and scale"),
+        ("triton_per_fused__to_copy_abs_clamp_max_mul_reciprocal_view_1", "fp8 cast and scale"),
+        ("triton_poi_fused__scaled_mm__to_copy_clamp_mul_reciprocal_t_view_4", "fp8 cast and scale"),
+        ("void at::native::elementwise_kernel<4, at::native::float8_copy_kernel_cuda>", "fp8 cast and scale"),
+        ("block_scaled_1d_cast_transpose_kernel", "fp8 cast and scale"),
+        ("void at::native::quantile_kernel", "other"),
+        ("triton_poi_fused_convert_element_type_exp_le_mul_where_0", "elementwise"),
+        ("triton_poi_fused_convolution_relu_1", "elementwise"),
+        ("triton_red_fused__to_copy_mm_sum_4", "reduction"),
+        ("triton_per_fused__softmax_abs_sum_1", "softmax and loss"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_clone_2", "elementwise"),
+        ("triton_poi_fused__to_copy_0", "copy and layout"),
+        ("triton_tem_fused_flex_attention_0", "attention"),
+        ("volta_fp16_s884cudnn_fp16_128x128_ldg8_splitK_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
+        ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64>", "convolution"),
         ("triton_poi_fused__to_copy_clamp_mul_float8_e4m3fn_1", "fp8 cast and scale"),
         ("volta_scudnn_128x128_stridedB_splitK_small_nn_v1", "convolution"),
         ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "convolution"),
@@ -46,3 +72,11 @@ from stepscope.analyzers.kinds import kind_of
 )  # fmt: skip
 def test_a_kernels_kind_is_read_off_its_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
+
+
+def test_a_very_long_name_is_no_trouble() -> None:
+    """C++ templates give names of many kilobytes; a pattern that backtracks would take minutes over this one."""
+    started = time.monotonic()
+    assert kind_of("cutlass " * 4000 + "e4m3") == "gemm fp8"
+    assert kind_of("triton_red_fused" + "_abs" * 8000) == "reduction"
+    assert time.monotonic() - started < 2
