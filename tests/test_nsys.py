@@ -5,6 +5,7 @@ import re
 import sqlite3
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +322,8 @@ def test_an_nsys_that_fails_is_one_line(
 
 
 def run(*arguments: Any) -> tuple[int, str, str]:
-    done = subprocess.run(["analyze-nsys", *map(str, arguments)], capture_output=True, text=True, check=False)
+    program = Path(sys.executable).with_name("analyze-nsys")
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
