@@ -1,6 +1,8 @@
 """`stepscope trace`: where the time of a torch.profiler trace went, in tables."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,8 @@ from ..record.units import show_count, show_ns, show_pct
 from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from ..analyzers.breakdown import DeviceTime, RankTime, TimelineReport
 
 
@@ -39,7 +43,8 @@ def trace(
     from ..analyzers.kineto.find import find_traces
     from ..analyzers.kineto.read import read_traces
 
-    report = breakdown(read_traces(find_traces(paths), _say_reading))
+    with _progress() as progress:
+        report = breakdown(read_traces(find_traces(paths), progress))
     if format == "json":
         sys.stdout.write(json_text(report))
     elif format == "csv":
@@ -192,6 +197,26 @@ def _of(shown: int, there_are: int) -> str:
     return f": the first {shown} of {there_are}" if shown < there_are else ""
 
 
-def _say_reading(path: Path) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"reading {path} …\n")
+@contextmanager
+def _progress() -> Iterator[Callable[[Path, int, int], None]]:
+    """Bars on stderr, one a file, while the block runs; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    bars = Progress(
+        TextColumn("reading {task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    tasks: dict[Path, TaskID] = {}
+
+    def show(path: Path, read: int, size: int) -> None:
+        if path not in tasks:
+            tasks[path] = bars.add_task(path.name, total=size)
+        bars.update(tasks[path], completed=read)
+
+    with bars:
+        yield show

@@ -1,6 +1,8 @@
 """What the categories of every era of torch.profiler mean, in one table: PyTorch 1.8 (capitalised) to today."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from .events import Event
 
 Meaning = Literal["kernel", "memcpy", "memset", "sync", "launch", "op", "range", "memory"]
 
@@ -30,3 +32,12 @@ out: what they say is said by others, or nobody asks yet."""
 
 ON_DEVICE = frozenset({"kernel", "memcpy", "memset", "sync"})
 STEP_PREFIX = "ProfilerStep#"
+_MEMORY_NAME = "[memory]"
+
+
+def meaning_of(event: Event) -> Meaning | None:
+    """What the event stands for; None where it tells us nothing. Before 2022 allocations had a name and no category."""
+    category: Any = event.cat
+    if isinstance(category, str):
+        return CATEGORIES.get(category)
+    return "memory" if event.name == _MEMORY_NAME else None

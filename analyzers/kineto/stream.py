@@ -1,8 +1,8 @@
 """The events of a Chrome trace in blocks, in bounded memory, and the document around them.
 
-The array of events is cut before an event's `"ph"`, which Kineto writes first, and each block decoded by itself. Where
-a block does not decode it is mended (bad UTF-8, control characters, Windows paths); where cutting so makes no sense,
-as in traces that order keys otherwise, the document is decoded whole.
+The array of events is cut before an event's `"ph"`, which Kineto writes first, and each block decoded by itself; where
+keys are ordered otherwise, brackets are counted instead. A block that does not decode is mended (bad UTF-8, control
+characters, Windows paths, trailing commas); events that still do not decode are left out and counted.
 """
 
 import gzip
@@ -11,60 +11,22 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import msgspec
+from typing import Any
 
 from ...record.errors import TraceError
+from .events import Event, converted, decoded, loaded, mendings, parsed
 
 BLOCK = 8 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
-_TRAILING_COMMA = re.compile(r",\s*([\]}])")
-
-
-class Args(msgspec.Struct):
-    """The arguments that we read of an event; what is not there is None."""
-
-    device: Any = None
-    stream: Any = None
-    correlation: Any = None
-    external_id: Any = msgspec.field(default=None, name="External id")
-    old_external_id: Any = msgspec.field(default=None, name="external id")
-    sequence: Any = msgspec.field(default=None, name="Sequence number")
-    shapes: Any = msgspec.field(default=None, name="Input Dims")
-    old_shapes: Any = msgspec.field(default=None, name="Input dims")
-    dtypes: Any = msgspec.field(default=None, name="Input type")
-    bytes: Any = None
-    memory_bytes: Any = msgspec.field(default=None, name="Bytes")
-    memory_device: Any = msgspec.field(default=None, name="Device Id")
-    memory_device_type: Any = msgspec.field(default=None, name="Device Type")
-    memory_allocated: Any = msgspec.field(default=None, name="Total Allocated")
-    memory_reserved: Any = msgspec.field(default=None, name="Total Reserved")
-    graph_id: Any = msgspec.field(default=None, name="graph id")
-
-
-class Event(msgspec.Struct):
-    """One event as it is written. Times are in µs, as a number or as text."""
-
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    ts: Any = None
-    dur: Any = None
-    pid: Any = None
-    tid: Any = None
-    args: Any = None
-
-
-class _TypedEvent(Event):
-    ph: str | None = None
-    cat: str | None = None
-    ts: int | float | str | None = None
-    dur: int | float | str | None = None
-    args: Args | None = None
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_BETWEEN = b" \t\r\n,"
+_EVENT = re.compile(rb'\{\s*"ph"')
+_WHOLE_BYTES = 64 << 20
+"""Files up to this size are decoded in one piece where nothing else works."""
 
 
 @dataclass
@@ -76,71 +38,86 @@ class Document:
     """Whether the file ends within the events."""
     mended: int = 0
     """Blocks that had to be mended before they decoded."""
+    unreadable: int = 0
+    """Events left out since they do not decode."""
+    bytes_all: int = 0
+    bytes_read: int = 0
+    """Of the file as it lies on the disk, packed or not."""
+    keys_reordered: bool = False
+    """Whether events begin with another key than `ph`."""
 
 
 def blocks(path: Path, document: Document) -> Iterator[list[Event]]:
     """The events of `path` in file order, and the rest of the document into `document`. TraceError for other files."""
     try:
-        with _opened(path) as file:
-            yield from _blocks(path, file, document)
+        document.bytes_all = path.stat().st_size
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield from _blocks(path, _Reader(file, gzip.GzipFile(fileobj=file) if packed else file, document))
     except (gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(path, f"is a damaged gzip file ({error})") from None
+    except RecursionError:
+        raise TraceError(path, "is no trace: its arrays and objects nest too deep") from None
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+class _Reader:
+    """The (unpacked) bytes of a trace, a block at a time; a gzip stream that stops short gives what it holds."""
+
+    def __init__(self, file: BufferedReader, unpacked: BufferedReader | gzip.GzipFile, document: Document) -> None:
+        self._file = file
+        self._unpacked = unpacked
+        self.document = document
+
+    def block(self) -> bytes:
+        """The next `BLOCK` bytes or so; empty at the end."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while size < BLOCK and (piece := self._unpacked.read1(min(BLOCK, 1 << 18))):
+                pieces.append(piece)
+                size += len(piece)
+        except EOFError:
+            self.document.truncated = True
+        self.document.bytes_read = self._file.tell()
+        return b"".join(pieces)
+
+    def whole(self) -> bytes:
+        """All bytes from the beginning."""
+        self._unpacked.seek(0)
+        return b"".join(iter(self.block, b""))
 
 
-def _read(file: BinaryIO, document: Document) -> bytes:
-    """The next block; a gzip stream that stops short gives what it holds."""
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        while size < BLOCK and (piece := file.read1(min(BLOCK, 1 << 18))):  # type: ignore[attr-defined]
-            pieces.append(piece)
-            size += len(piece)
-    except EOFError:
-        document.truncated = True
-    return b"".join(pieces)
-
-
-def _blocks(path: Path, file: BinaryIO, document: Document) -> Iterator[list[Event]]:
-    held = _read(file, document).removeprefix(b"\xef\xbb\xbf")
+def _blocks(path: Path, reader: _Reader) -> Iterator[list[Event]]:
+    document = reader.document
+    held = reader.block().removeprefix(b"\xef\xbb\xbf")
     if not held.strip():
         raise TraceError(path, "is empty; a trace is written when the profiler's window has ended")
-    while not (found := _start(held)) and (more := _read(file, document)):
+    while not (found := _start(held)) and (more := reader.block()):
         held += more
-        if len(held) > 64 << 20:
+        if len(held) > _WHOLE_BYTES:
             break
     if found is None:
         raise TraceError(path, "is no trace: there is no traceEvents array in it")
     _around(held[: found[0]], b"}", document)
     held = held[found[1] :]
     delivered = False
-    while more := _read(file, document):
+    while more := reader.block():
         held += more
-        cut = _cut(held)
-        if not cut:
-            continue
-        events = _decoded(held[:cut], document)
+        events, cut = _head(held, document)
         if events is None:
-            if delivered:
-                raise TraceError(path, "has an event that does not read as JSON, and cannot be mended")
-            yield _whole(path, document)
+            yield _whole(path, reader, delivered)
             return
-        delivered = True
-        yield events
+        if events:
+            delivered = True
+            yield events
         held = held[cut:]
     try:
-        yield from _last(path, held, document)
+        yield from _last(held, document)
     except ValueError:
-        if delivered:
-            raise TraceError(path, "has an event that does not read as JSON, and cannot be mended") from None
-        yield _whole(path, document)
+        yield _whole(path, reader, delivered)
 
 
 def _start(held: bytes) -> tuple[int, int] | None:
@@ -151,118 +128,120 @@ def _start(held: bytes) -> tuple[int, int] | None:
     return match.span() if match else None
 
 
+def _head(held: bytes, document: Document) -> tuple[list[Event] | None, int]:
+    """The whole events that `held` begins with, and where they end; None where no way to read them is left."""
+    cut = _cut(held)
+    if cut and not document.keys_reordered and (events := _decoded(held[:cut], document)) is not None:
+        return events, cut
+    exact = _exact_cut(held)
+    if exact and (events := _decoded(held[:exact], document)) is not None:
+        document.keys_reordered = True
+        return events, exact
+    end = cut or exact
+    if end and _EVENT.match(held.lstrip(_BETWEEN)):
+        document.keys_reordered = False
+        return _salvaged(held[:end], document), end
+    return ([], 0) if not exact and len(held) < _WHOLE_BYTES else (None, 0)
+
+
 def _cut(held: bytes) -> int:
-    """A place between two events, as near to the end as can be told; 0 for none."""
+    """A place between two events, as near to the end as can be told from where `ph` stands; 0 for none."""
     phase = held.rfind(b'"ph"')
     return max(0, held.rfind(b"{", 0, phase)) if phase > 0 else 0
 
 
-_DECODER = msgspec.json.Decoder(list[_TypedEvent])
+def _exact_cut(held: bytes) -> int:
+    """Where the last whole event ends, by counting brackets outside of text; 0 for none."""
+    depth, end = 0, 0
+    for token in _TOKEN.finditer(held):
+        sign = held[token.start()]
+        if sign in b"{[":
+            depth += 1
+        elif sign in b"}]":
+            depth -= 1
+            if depth == 0:
+                end = token.end()
+            elif depth < 0:
+                break
+    return end
 
 
 def _decoded(block: bytes, document: Document) -> list[Event] | None:
-    text = block.strip().removesuffix(b",")
-    try:
-        return list(_DECODER.decode(b"[" + text + b"]"))
-    except msgspec.ValidationError:  # JSON, but with other types than usual
-        return _converted(json.loads(b"[" + text + b"]"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        raw = json.loads("[" + _mended(text) + "]", strict=False)
-    except ValueError:
+    found = decoded(block)
+    if found is None:
         return None
-    document.mended += 1
-    return _converted(raw)
+    events, mended = found
+    document.mended += mended
+    return events
 
 
-def _last(path: Path, held: bytes, document: Document) -> Iterator[list[Event]]:
+def _salvaged(block: bytes, document: Document) -> list[Event]:
+    """Event by event what decodes; the rest is counted."""
+    starts = [match.start() for match in _EVENT.finditer(block)]
+    found = [_decoded(block[start:end], document) for start, end in pairwise([*starts, len(block)])]
+    document.unreadable += found.count(None)
+    return [event for events in found if events for event in events]
+
+
+def _last(held: bytes, document: Document) -> Iterator[list[Event]]:
     """The events up to the array's end, and what follows it; ValueError where that does not decode."""
-    cut = _cut(held)
-    head = _decoded(held[:cut], document) if cut else []
-    if head is None:
-        raise ValueError
-    if head:
-        yield head
-    rest = held[cut:]
-    if not rest.strip().strip(b","):
+    any_read = False
+    while True:
+        events, cut = _head(held, document)
+        if events is None:
+            raise ValueError
+        if not cut:
+            break
+        any_read = True
+        yield events
+        held = held[cut:]
+    if not held.strip(_BETWEEN):
         document.truncated = True
         return
-    text = rest.decode("utf-8", errors="replace").lstrip(" \t\r\n,")
+    text = held.decode("utf-8", errors="replace").lstrip(_BETWEEN.decode())
     try:
-        raw, end = _parsed("[" + text, document)
+        raw, end, mended = parsed("[" + text)
     except ValueError:
         document.truncated = True
         try:
-            event, _ = _parsed(text, document)  # whole, but neither it nor the array is closed after it
+            event, _, mended = parsed(text)  # whole, but neither it nor the array is closed after it
         except ValueError:
-            if not head:
+            if not any_read:
                 raise
             return
-        yield _converted([event])
+        document.mended += mended
+        yield converted([event])
         return
-    yield _converted(raw)
-    _around(b"{" + text[end - 1 :].lstrip(" \t\r\n,").encode(), b"", document)
+    document.mended += mended
+    yield converted(raw)
+    _around(b"{" + text[end - 1 :].lstrip(_BETWEEN.decode()).encode(), b"", document)
 
 
-def _parsed(text: str, document: Document) -> tuple[Any, int]:
-    """The JSON value that `text` begins with, and where it ends; mended if need be, ValueError beyond that."""
-    if "\ufffd" not in text:
-        try:
-            return json.JSONDecoder().raw_decode(text)
-        except ValueError:
-            pass
-    mended = _BAD_ESCAPE.sub(r"\\\\", text)
-    value, end = json.JSONDecoder(strict=False).raw_decode(mended)
-    document.mended += 1
-    return value, end - (len(mended) - len(text))
-
-
-def _whole(path: Path, document: Document) -> list[Event]:
-    with _opened(path) as file:
-        text = file.read().decode("utf-8", errors="replace").removeprefix("\ufeff")
-    text = _BAD_ESCAPE.sub(r"\\\\", text)
+def _whole(path: Path, reader: _Reader, delivered: bool) -> list[Event]:  # noqa: FBT001
+    """The events of a document in one piece, where no place to cut it was found; TraceError where that fails too."""
+    document = reader.document
+    if delivered or document.bytes_all > _WHOLE_BYTES:
+        raise TraceError(path, f"does not read as JSON somewhere before byte {document.bytes_read}; write it anew")
+    text = reader.whole().decode("utf-8", errors="replace").removeprefix("\ufeff")
     try:
-        root = json.loads(text, strict=False)
-        document.mended = 0
-    except ValueError:
-        try:
-            root = json.loads(_TRAILING_COMMA.sub(r"\1", text), strict=False)
-        except ValueError as error:
-            raise TraceError(path, f"is no trace: it does not read as JSON ({error})") from None
-        document.mended = 1
+        root, document.mended = loaded(text)
+    except ValueError as error:
+        raise TraceError(path, f"is no trace: it does not read as JSON ({error})") from None
     document.truncated = False
     if isinstance(root, dict):
         document.facts |= {key: value for key, value in root.items() if key != "traceEvents"}
         root = root.get("traceEvents")
     if not isinstance(root, list):
         raise TraceError(path, "is no trace: there is no traceEvents array in it")
-    return _converted(root)
+    return converted(root)
 
 
 def _around(text: bytes, closing: bytes, document: Document) -> None:
     """Read the text before or after the events as an object of its own; what does not decode is left out."""
-    mended = _TRAILING_COMMA.sub(r"\1", _mended(text.strip().rstrip(b",") + closing)).strip()
+    *_, mended = mendings((text.strip().rstrip(b",") + closing).decode("utf-8", errors="replace"))
     try:
-        facts, _ = json.JSONDecoder(strict=False).raw_decode(mended)
+        facts, _ = json.JSONDecoder(strict=False).raw_decode(mended.strip())
     except ValueError:
         return
     if isinstance(facts, dict):
         document.facts |= facts
-
-
-def _mended(text: bytes) -> str:
-    return _BAD_ESCAPE.sub(r"\\\\", text.decode("utf-8", errors="replace"))
-
-
-def _converted(raw: Any) -> list[Event]:
-    """Loosely typed events of plain Python values; what is no object is left out."""
-    return [_event(item) for item in raw if isinstance(item, dict)]
-
-
-def _event(item: dict[str, Any]) -> Event:
-    args = item.get("args")
-    return Event(
-        **{name: item.get(name) for name in ("ph", "cat", "name", "ts", "dur", "pid", "tid")},
-        args=msgspec.convert(args, Args) if isinstance(args, dict) else None,
-    )
