@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .doubts import doubts
 from .findings import Finding
 from .intervals import length, shared, together, union, without
 from .kinds import COMMUNICATION, kind_of
@@ -84,7 +85,7 @@ def breakdown(timeline: Timeline) -> TimelineReport:
     """The report of a timeline. A rank without device activities has no devices, and a finding says so."""
     ranks = [_rank(timeline, source) for source in timeline.sources]
     bare = [rank.rank for rank in ranks if not rank.devices]
-    findings = list(timeline.findings)
+    findings = [*timeline.findings, *doubts(timeline)]
     if bare:
         which = "The trace has" if len(ranks) == 1 else f"Ranks {', '.join(map(str, bare))} have"
         findings.append(

@@ -1,5 +1,6 @@
 """Device time split in parts that sum to the span, statistics by name, operators' self time: worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepscope.analyzers.breakdown import DeviceTime, TimelineReport, breakdown
 from stepscope.analyzers.operators import OperatorTime
-from stepscope.analyzers.timeline import ACTIVITIES, OPS, Source, Timeline
+from stepscope.analyzers.timeline import ACTIVITIES, LAUNCHES, OPS, Source, Timeline
 
 NCCL, GEMM = "ncclDevKernel_AllReduce", "sm90_xmma_gemm_bf16bf16"
 
@@ -150,6 +151,31 @@ def test_a_timeline_without_device_work_says_so() -> None:
     report = breakdown(timeline([], [op("x", 0, 1)]))
     assert report.ranks[0].devices == []
     assert [finding.code for finding in report.findings] == ["no-device-activity"]
+
+
+def test_an_activity_that_overruns_the_next_on_its_stream_is_told_and_on_another_stream_is_not() -> None:
+    rows = [activity(0, 100), activity(90, 200), activity(50, 150, stream=8), activity(10, 20, device=1)]
+    [finding] = breakdown(timeline(rows)).findings
+    assert (finding.code, finding.severity) == ("overlap-on-a-stream", "warning")
+    assert finding.evidence == {"rank": 0, "activities": 1, "overlap_ns": 10, "summed_ns": 100 + 110 + 100 + 10}
+
+
+def test_activities_that_touch_or_have_no_length_overrun_nothing() -> None:
+    assert breakdown(timeline([activity(0, 10), activity(10, 10), activity(10, 20)])).findings == []
+
+
+@pytest.mark.parametrize(("lost", "told"), [(10, False), (11, True)])
+def test_launches_whose_kernels_are_missing_are_told_beyond_a_windows_edge(lost: int, told: bool) -> None:  # noqa: FBT001
+    host = {"rank": 0, "process": 1, "thread": 1, "start": 0, "end": 1}
+    launches = [host | {"name": "cudaLaunchKernel", "correlation": n} for n in range(40)]
+    launches += [host | {"name": "cudaMemcpyAsync", "correlation": 100 + n} for n in range(40)]
+    rows = [activity(n, n + 1, correlation=n) for n in range(40 - lost)]
+    made = replace(timeline(rows), launches=pa.Table.from_pylist(launches, LAUNCHES))
+    made.check()
+    findings = breakdown(made).findings
+    assert [finding.code for finding in findings] == (["launches-without-activity"] if told else [])
+    if told:
+        assert findings[0].evidence == {"rank": 0, "launches": 40, "without_activity": 11}
 
 
 @pytest.mark.parametrize("duration", [0, 1])

@@ -88,6 +88,15 @@ def test_device_time_is_what_a_peer_tool_says_of_it(fixtures: Path, name: str) -
     assert len(totals.keys() & ours.keys()) >= 0.9 * len(ours)
 
 
+def test_the_overlaps_on_one_stream_are_counted_as_a_person_counted_them(fixtures: Path) -> None:
+    """31 in the changed job, none in the control; no trace lacks the kernel of a launch."""
+    found = {
+        name: [(f.code, f.evidence["activities"]) for f in breakdown(read_trace(fixtures / "torch" / name)).findings]
+        for name in ("v100_ddp_test.json.gz", "v100_ddp_control.json.gz")
+    }
+    assert found == {"v100_ddp_test.json.gz": [("overlap-on-a-stream", 31)], "v100_ddp_control.json.gz": []}
+
+
 def test_the_rank_is_what_the_trace_says_else_what_its_name_says_else_0(tmp_path: Path) -> None:
     told = written(tmp_path / "rank3_trace.json", [kernel(1, 1)], distributedInfo={"rank": 5, "world_size": 8})
     named = written(tmp_path / "x.rank-12.json", [kernel(1, 1)])
@@ -373,6 +382,24 @@ def test_a_folder_gives_the_last_window_of_each_rank(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     names = [path.name for path in find_traces([tmp_path])]
     assert names == ["rank0.16.pt.trace.json.gz", "rank1.16.pt.trace.json.gz"]
+
+
+def test_windows_are_told_apart_by_the_number_before_the_ending_whatever_the_worker_is_called(tmp_path: Path) -> None:
+    """As tensorboard_trace_handler names them: host, process and a time in ms or ns."""
+    for name in ("node1_77.999", "node1_77.1000", "node2_77.998"):
+        (tmp_path / f"{name}.pt.trace.json").write_bytes(b"")
+    assert [path.name for path in find_traces([tmp_path])] == [
+        "node1_77.1000.pt.trace.json",
+        "node2_77.998.pt.trace.json",
+    ]
+
+
+def test_the_one_folder_of_traces_below_a_folder_is_meant(tmp_path: Path) -> None:
+    below = tmp_path / "profile" / "iteration_10"
+    below.mkdir(parents=True)
+    for rank in range(2):
+        (below / f"rank{rank}_trace.json.gz").write_bytes(b"")
+    assert [path.name for path in find_traces([tmp_path])] == ["rank0_trace.json.gz", "rank1_trace.json.gz"]
 
 
 def test_a_folder_of_several_runs_or_of_no_trace_says_what_to_name(tmp_path: Path) -> None:

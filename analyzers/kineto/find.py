@@ -7,7 +7,7 @@ from ...record.errors import UserError
 from ...record.run import RunDir
 
 _TRACE = re.compile(r"trace.*\.json(\.gz)?$|\.pt\.trace\.json(\.gz)?$", re.IGNORECASE)
-_WINDOW = re.compile(r"(?P<rank>.*rank[-_]?\d+)\.(?P<step>\d+)\.pt\.trace\.json(\.gz)?$", re.IGNORECASE)
+_WINDOW = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d+)\.pt\.trace\.json(\.gz)?$", re.IGNORECASE)
 
 
 def find_traces(paths: list[Path]) -> list[Path]:
@@ -29,7 +29,10 @@ def _in_folder(folder: Path) -> list[Path]:
     )
     if traces:
         return _last_windows(traces)
-    runs = sorted({path.parent for path in folder.rglob("*.pt.trace.json*")})
+    below = sorted(path for path in folder.rglob("*.json*") if path.is_file() and _TRACE.search(path.name))
+    runs = list(dict.fromkeys(path.parent for path in below))
+    if len(runs) == 1:
+        return _in_folder(runs[0])
     if runs:
         some = ", ".join(map(str, runs[:3])) + (", …" if len(runs) > 3 else "")
         raise UserError(f"{folder}: holds the traces of {len(runs)} runs; name one of them: {some}")
@@ -37,8 +40,11 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _last_windows(traces: list[Path]) -> list[Path]:
-    last: dict[str, Path] = {}
+    """Of each worker's windows (`rank0.16.pt.trace.json`, `host_123.1690000000000.pt.trace.json.gz`) the last."""
+    last: dict[str, tuple[int, Path]] = {}
     for path in traces:
         match = _WINDOW.match(path.name)
-        last[match["rank"] if match else path.name] = path
-    return list(last.values())
+        worker, stamp = (match["worker"], int(match["stamp"])) if match else (path.name, 0)
+        if worker not in last or stamp > last[worker][0]:
+            last[worker] = stamp, path
+    return [path for _, path in last.values()]
