@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from ..record.units import show_count, show_ns, show_pct
 from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
@@ -21,7 +22,7 @@ def trace(
     paths: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
-    top: int = 15,
+    top: Annotated[int, Parameter(validator=Number(gte=0))] = 15,
     format: Format = "table",
 ) -> None:
     """Say where the time went in torch.profiler (Kineto) traces: per device, by kind and by kernel.

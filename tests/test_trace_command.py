@@ -3,13 +3,15 @@
 import csv
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from stepscope.dashboards.cli import main
+from stepscope.dashboards.cli import COMMANDS, main
 
 SAMPLE = Path(__file__).parent.parent / "traces" / "sample" / "mxtw"
 
@@ -55,7 +57,10 @@ def test_csv_has_every_kernel_and_nothing_else_on_stdout(fixtures: Path, capsys:
     assert all(int(row["min_ns"]) <= float(row["median_ns"]) <= int(row["max_ns"]) for row in rows)
 
 
-@pytest.mark.parametrize("arguments", [["trace"], ["trace", "x", "--top", "many"], ["trace", "x", "--format", "xml"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["trace"], ["trace", "x", "--top", "many"], ["trace", "x", "--top", "-1"], ["trace", "x", "--format", "xml"]],
+)
 def test_misuse_is_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -71,3 +76,36 @@ def test_help_loads_neither_torch_nor_arrow() -> None:
     code += "print({'torch', 'pyarrow', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_screen_and_ends_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert len(lines) <= 50
+    assert lines[-1].startswith(f"Example: stepscope {command}")
+
+
+def test_reading_shows_its_progress_on_a_terminal_only(fixtures: Path) -> None:
+    """On a pseudo-terminal bars come and go on stderr; in a pipe stderr stays empty. stdout is the same."""
+    path = str(fixtures / "torch" / "v100_ddp_test.json.gz")
+    code = f"from stepscope.dashboards.cli import main; main(['trace', {path!r}, '--format', 'csv'])"
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert piped.stderr == b""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs) as running:
+        os.close(theirs)
+        assert running.stdout is not None
+        assert running.stdout.read() == piped.stdout
+    shown = b""
+    while piece := _read(ours):
+        shown += piece
+    os.close(ours)
+    assert b"v100_ddp_test.json.gz" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # Linux says so where the other end is closed
+        return b""

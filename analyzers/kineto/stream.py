@@ -100,7 +100,9 @@ def _blocks(path: Path, reader: _Reader) -> Iterator[list[Event]]:
         if len(held) > _WHOLE_BYTES:
             break
     if found is None:
-        raise TraceError(path, "is no trace: there is no traceEvents array in it")
+        raise TraceError(
+            path, "is no trace: there is no traceEvents array in it; export_chrome_trace of torch.profiler writes one"
+        )
     _around(held[: found[0]], b"}", document)
     held = held[found[1] :]
     delivered = False
@@ -232,7 +234,9 @@ def _whole(path: Path, reader: _Reader, delivered: bool) -> list[Event]:  # noqa
         document.facts |= {key: value for key, value in root.items() if key != "traceEvents"}
         root = root.get("traceEvents")
     if not isinstance(root, list):
-        raise TraceError(path, "is no trace: there is no traceEvents array in it")
+        raise TraceError(
+            path, "is no trace: there is no traceEvents array in it; export_chrome_trace of torch.profiler writes one"
+        )
     return converted(root)
 
 
