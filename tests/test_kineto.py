@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analyzers.breakdown import breakdown
+from stepscope.analyzers.intervals import length, union
 from stepscope.analyzers.kineto import stream
 from stepscope.analyzers.kineto.find import find_traces
 from stepscope.analyzers.kineto.read import read_trace, read_traces
@@ -26,6 +28,7 @@ REAL = [
     "torch_compile_triton.json.gz", "v100_ddp_control.json.gz", "v100_ddp_test.json.gz",
     "v100_resnet50_2021.pt.trace.json.gz",
 ]  # fmt: skip
+_STATISTICS = ("count", "sum", "min", "max")
 KNOWN = {
     "kernel": "activities", "Kernel": "activities", "gpu_memcpy": "activities", "Memcpy": "activities",
     "gpu_memset": "activities", "Memset": "activities", "cuda_runtime": "launches", "cuda_driver": "launches",
@@ -73,19 +76,27 @@ def test_device_time_is_what_a_peer_tool_says_of_it(fixtures: Path, name: str) -
     stem = fixtures / "torch" / f"h100_{name}"
     with Path(f"{stem}.peer_gpu_timeline.csv").open() as file:
         peer_ms = {row["type"]: float(row["time ms"]) for row in csv.DictReader(file)}
-    [device] = breakdown(read_trace(Path(f"{stem}.json.gz"))).ranks[0].devices
+    timeline = read_trace(Path(f"{stem}.json.gz"))
+    [device] = breakdown(timeline).ranks[0].devices
     assert device.span_ns / 1e6 == pytest.approx(peer_ms["total_time"], abs=2e-6)
     assert device.busy_ns / 1e6 == pytest.approx(peer_ms["busy_time"], abs=2e-6)
     assert device.idle_ns / 1e6 == pytest.approx(peer_ms["idle_time"], abs=2e-6)
+    computing = [row for row in rows(timeline) if row["kind"] != "memcpy"]
+    both = union(*(np.array([row[edge] for row in computing]) for edge in ("start", "end")))
+    assert length(both) / 1e6 == pytest.approx(peer_ms["computation_time"], abs=2e-6)
+    peers: dict[str, tuple[int, float, float, float]] = {}
     with Path(f"{stem}.peer_kernel_summary.csv").open() as file:
-        totals: dict[str, float] = {}
         for row in csv.DictReader(file):
-            totals[row["Kernel name"]] = totals.get(row["Kernel name"], 0) + float(row["Kernel duration (µs)_sum"])
-    ours = {row.name: row.total_ns / 1e3 for row in device.kernels}
-    assert {kernel: ours[kernel] for kernel in totals if kernel in ours} == pytest.approx(
-        {kernel: total for kernel, total in totals.items() if kernel in ours}, abs=2e-3
-    )
-    assert len(totals.keys() & ours.keys()) >= 0.9 * len(ours)
+            count, total, least, most = (float(row[f"Kernel duration (µs)_{what}"]) for what in _STATISTICS)
+            known = peers.get(row["Kernel name"], (0, 0.0, least, most))
+            peers[row["Kernel name"]] = (
+                known[0] + int(count), known[1] + total, min(known[2], least), max(known[3], most)
+            )  # fmt: skip
+    ours = {row.name: (row.count, row.total_ns / 1e3, row.min_ns / 1e3, row.max_ns / 1e3) for row in device.kernels}
+    assert ours.keys() == peers.keys()
+    assert {name: row[0] for name, row in ours.items()} == {name: row[0] for name, row in peers.items()}
+    for name, row in peers.items():
+        assert ours[name] == pytest.approx(row, abs=2e-3)
 
 
 def test_the_overlaps_on_one_stream_are_counted_as_a_person_counted_them(fixtures: Path) -> None:
