@@ -220,6 +220,8 @@ def _left_out(runs: list[Run], unreadable: list[Unreadable]) -> list[Finding]:
     ]
     for run in sorted(runs, key=lambda run: run.name):
         outcome = run.manifest.outcome
+        if run.problem:
+            found.append(Finding(code="run-in-part", severity="warning", text=f"{run.name}: {run.problem}."))
         if outcome.state == "failed":
             text = f"{run.name} is left out: it failed ({outcome.message})."
             found.append(Finding(code="failed-run", severity="warning", text=text))

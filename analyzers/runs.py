@@ -72,6 +72,8 @@ class Run:
     traces: tuple[Path, ...]
     ranks: tuple[int, ...]
     """The ranks that left a step file."""
+    problem: str | None = None
+    """What of the run could not be read, though the rest could."""
 
     @property
     def recipe(self) -> str:
@@ -123,11 +125,15 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Unreadable]]:
 def read_run(folder: RunDir) -> Run:
     """One run; TraceError where its manifest or a whole line of one of its files cannot be read."""
     manifest = folder.manifest()
+    problem = None
     try:
         steps = folder.steps()
-        telemetry = folder.telemetry()
     except OSError as error:
         raise TraceError(folder.path, f"cannot be read: {error.strerror}") from None
+    try:
+        telemetry = folder.telemetry()
+    except (OSError, TraceError) as error:
+        telemetry, problem = {}, f"its telemetry cannot be read and is left out: {error}"
     return Run(
         name=folder.name,
         path=folder.path,
@@ -136,6 +142,7 @@ def read_run(folder: RunDir) -> Run:
         telemetry={node: tuple(samples) for node, samples in telemetry.items()},
         traces=tuple(folder.traces()),
         ranks=tuple(steps),
+        problem=problem,
     )
 
 

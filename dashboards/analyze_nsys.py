@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..record.errors import ConfigError, UserError
-from .tables import Column, Format, Table, csv_text, json_text, print_table, terminal
+from .tables import Column, Format, Table, Top, csv_text, json_text, print_table, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.export import Export
@@ -19,9 +19,9 @@ def analyze_nsys(
     file: Path,
     /,
     *,
-    report: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    report: Annotated[list[str] | None, Parameter(negative="")] = None,
     format: Format = "table",
-    top: int = 15,
+    top: Top = 15,
     output: Path | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
     list_reports: Annotated[bool, Parameter(name="--list", negative="")] = False,

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from ..record.units import show_count, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
+from .tables import Cell, Column, Format, Table, Top, csv_text, json_text, print_table, terminal
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -22,7 +21,7 @@ def trace(
     paths: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
-    top: Annotated[int, Parameter(validator=Number(gte=0))] = 15,
+    top: Top = 15,
     format: Format = "table",
 ) -> None:
     """Say where the time went in torch.profiler (Kineto) traces: per device, by kind and by kernel.

@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -23,6 +25,9 @@ from ..record.units import NOT_MEASURED
 
 Format = Literal["table", "csv", "json"]
 """`table` for people, `csv` and `json` for machines (a contract: fields are added, never renamed)."""
+
+Top = Annotated[int, Parameter(validator=Number(gte=0))]
+"""How many rows of a long table to show; 0: all."""
 
 Cell = str | int | float | None
 

@@ -134,7 +134,7 @@ def default_run_name(recipe: str, when: datetime | None = None) -> str:
 
 
 def find_runs(paths: list[Path]) -> Iterator[RunDir]:
-    """The run folders among `paths` and directly or deeper below them, each once, in sorted order per argument.
+    """The run folders among `paths` (or their `run.json`) and below them, each once, in sorted order per argument.
 
     A run folder is one that holds a `run.json`. Nothing is searched below a run folder. UserError for a path that
     does not exist.
@@ -150,7 +150,9 @@ def find_runs(paths: list[Path]) -> Iterator[RunDir]:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    if (path / "run.json").is_file():
+    if path.name == "run.json":
+        yield path.parent
+    elif (path / "run.json").is_file():
         yield path
     elif path.is_dir():
         for below in sorted(path.iterdir()):

@@ -284,6 +284,19 @@ def test_a_folder_that_is_no_run_is_left_out_and_named(make: Maker) -> None:
     assert "unreadable-run" in codes(comparison)
 
 
+def test_telemetry_that_cannot_be_read_costs_its_run_the_utilisation_only(make: Maker) -> None:
+    folder = make("a")
+    folder.telemetry_path(0).write_text("nonsense\n")
+    comparison = compared(make)
+    assert result(comparison, "bf16").step_time_ns is not None
+    assert result(comparison, "bf16").utilization_pct is None
+    assert "run-in-part" in codes(comparison)
+
+
+def test_a_run_may_be_named_by_its_manifest(make: Maker) -> None:
+    assert [run.name for run in read_runs([make("a").manifest_path])[0]] == ["a"]
+
+
 def test_a_folder_without_runs_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run here"):
         read_runs([tmp_path])

@@ -332,7 +332,7 @@ def test_the_command_prints_tables_csv_and_json(tmp_path: Path) -> None:
     code, out, _ = run(path)
     assert code == 0
     assert "CUDA GPU Kernel Summary (cuda_gpu_kern_sum)" in out
-    code, out, _ = run(path, "--report", "cuda_gpu_mem_size_sum", "--format", "csv")
+    code, out, _ = run("--report", "cuda_gpu_mem_size_sum", path, "--format", "csv")
     assert out == (
         "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
         "2.500,1,2.500,2.500,2.500,2.500,0.000,[CUDA memcpy HtoD]\n"
