@@ -23,10 +23,12 @@ def analyze_nsys(
     format: Format = "table",
     top: Top = 15,
     output: Path | None = None,
-    force: Annotated[bool, Parameter(negative="")] = False,
-    list_reports: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    list_reports: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
 ) -> None:
     """Summarise what Nsight Systems recorded: kernels, copies by time and by size, CUDA API calls.
+
+    Example: `analyze-nsys traces/run.nsys-rep --report cuda_gpu_kern_sum --format csv`
 
     Parameters
     ----------
@@ -44,8 +46,6 @@ def analyze_nsys(
         Overwrite files in --output.
     list_reports
         List the reports, and whether this file can answer each.
-
-    Example: `analyze-nsys traces/run.nsys-rep --report cuda_gpu_kern_sum --format csv`
     """
     from ..analyzers.nsys.export import Export
     from ..analyzers.nsys.locate import locate_export

@@ -24,6 +24,8 @@ def compare(
 ) -> None:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
 
+    Example: `stepscope compare traces/sample`
+
     Parameters
     ----------
     runs
@@ -32,8 +34,6 @@ def compare(
         The recipe that the others are held against.
     format
         table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
-
-    Example: `stepscope compare traces/sample`
     """
     from ..analyzers.compare import compare as compared
     from ..analyzers.runs import read_runs

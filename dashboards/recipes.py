@@ -17,14 +17,14 @@ GEMMS = (
 def recipes(name: str | None = None, /, *, format: Format = "table") -> None:
     """List the precision recipes, or show one operand by operand.
 
+    Example: `stepscope recipes mxtw`
+
     Parameters
     ----------
     name
         A recipe's name or alias; without it all are listed.
     format
         table, csv or json.
-
-    Example: `stepscope recipes mxtw`
     """
     chosen = recipe_called(name) if name else None
     if format == "json":

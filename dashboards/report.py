@@ -33,9 +33,11 @@ def report(
     *,
     output: Annotated[Path, Parameter(alias="-o")] = Path("report.html"),
     baseline: str = "bf16",
-    force: Annotated[bool, Parameter(negative="")] = False,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> None:
     """Write one self-contained HTML page about runs: comparison, loss, step time, memory, utilisation, where time goes.
+
+    Example: `stepscope report traces/ -o report.html`
 
     Parameters
     ----------
@@ -47,8 +49,6 @@ def report(
         The recipe that the others are held against.
     force
         Overwrite the page if it exists.
-
-    Example: `stepscope report traces/ -o report.html`
     """
     from ..analyzers.compare import compare
     from ..analyzers.runs import read_runs

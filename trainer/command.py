@@ -27,12 +27,12 @@ def profile_train(
 
     Outside torchrun it launches its own workers. No run overwrites another.
 
+    Example: `profile-train --recipe mxtw --steps 8`
+
     Parameters
     ----------
     dry_run
         Print the settings as they would run, as JSON, and stop.
-
-    Example: `profile-train --recipe mxtw --steps 8`
     """
     _check_installed()
     from .quiet import silence_known_noise

@@ -16,6 +16,8 @@ RECIPES = ("bf16", "tensorwise", "mxtw")
 def demo(*, out: Path = Path("traces"), steps: int = 24, nproc: int | None = None) -> int:
     """Train bf16, tensorwise and mxtw on this machine and compare them; about a minute and a half on two CPU cores.
 
+    Example: `stepscope demo --steps 12`
+
     Parameters
     ----------
     out
@@ -24,8 +26,6 @@ def demo(*, out: Path = Path("traces"), steps: int = 24, nproc: int | None = Non
         Optimizer steps of each run.
     nproc
         Worker processes of each run. [default: one per GPU; 2 without]
-
-    Example: `stepscope demo --steps 12`
     """
     folder = new_run(out, f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}").path
     runs = [folder / recipe for recipe in RECIPES]

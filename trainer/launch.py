@@ -4,6 +4,7 @@ import os
 import sys
 import uuid
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -44,25 +45,27 @@ def _folder(config: Config) -> RunDir:
 
 def _supervise(run: RunDir, processes: int, arguments: list[str]) -> Outcome | None:
     """Run the workers under torch's agent; answers what the workers could not write down themselves, if anything."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    job = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-    )
-    try:
-        elastic_launch(job, sys.executable)("-m", "stepscope.trainer", *arguments)
-    except SignalException as signalled:
-        return settle(run, stopped(int(signalled.sigval), None))
-    except ChildFailedError as failed:
-        return settle(run, _cause(failed.failures))
+    with TemporaryDirectory(prefix="stepscope-launch-", ignore_cleanup_errors=True) as scratch:
+        job = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=processes,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=scratch),
+        )
+        try:
+            elastic_launch(job, sys.executable)("-m", "stepscope.trainer", *arguments)
+        except SignalException as signalled:
+            return settle(run, stopped(int(signalled.sigval), None))
+        except ChildFailedError as failed:
+            return settle(run, _cause(failed.failures))
     return None
 
 
