@@ -10,37 +10,17 @@ from .. import __version__
 from ..record.program import run, single
 
 COMMANDS = {
-    "trace": (
-        "stepscope.dashboards.kineto_trace:trace",
-        "Say where the time went in torch.profiler (Kineto) traces.",
-        "stepscope trace traces/sample/mxtw",
-    ),
-    "compare": (
-        "stepscope.dashboards.compare:compare",
-        "Compare runs, recipe against recipe.",
-        "stepscope compare traces/sample",
-    ),
-    "report": (
-        "stepscope.dashboards.report:report",
-        "Write one self-contained HTML page about a folder of runs.",
-        "stepscope report traces/ -o report.html",
-    ),
-    "recipes": (
-        "stepscope.dashboards.recipes:recipes",
-        "List the precision recipes, operand by operand.",
-        "stepscope recipes mxtw",
-    ),
-    "demo": (
-        "stepscope.trainer.demo:demo",
-        "Train three recipes on this machine and compare them.",
-        "stepscope demo --steps 12",
-    ),
+    "trace": "stepscope.dashboards.kineto_trace:trace",
+    "compare": "stepscope.dashboards.compare:compare",
+    "report": "stepscope.dashboards.report:report",
+    "recipes": "stepscope.dashboards.recipes:recipes",
+    "demo": "stepscope.trainer.demo:demo",
 }
-"""Command → where it lives, what it answers, and an example."""
+"""Command → where it lives; its docstring is its help."""
 
 app = App(name="stepscope", version=__version__, help="What each low-precision recipe costs, gains and risks.")
-for _name, (_place, _help, _example) in COMMANDS.items():
-    app.command(_place, name=_name, help=_help, help_epilogue=f"Example: {_example}")
+for _name, _place in COMMANDS.items():
+    app.command(_place, name=_name)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -28,6 +28,8 @@ def trace(
 
     Without device activities, as in a CPU run, operators and named ranges stand in for kernels.
 
+    Example: `stepscope trace traces/sample/mxtw`
+
     Parameters
     ----------
     paths
@@ -36,8 +38,6 @@ def trace(
         Rows to show of the long tables; 0: all.
     format
         table; json: everything, as stepscope.timeline/1; csv: all kernels, or operators where there are none.
-
-    Example: `stepscope trace traces/sample/mxtw`
     """
     from ..analyzers.breakdown import breakdown
     from ..analyzers.kineto.find import find_traces
