@@ -4,28 +4,35 @@ Every command lives in a module of its own, loaded only when it is called, so th
 analysis commands never load torch. Commands that need the trainer or the profilers are named by text for that reason.
 """
 
+import sys
+
 from cyclopts import App
 
 from .. import __version__
 from ..record.program import run, single
 
 COMMANDS = {
-    "trace": "stepscope.dashboards.kineto_trace:trace",
-    "compare": "stepscope.dashboards.compare:compare",
-    "report": "stepscope.dashboards.report:report",
-    "recipes": "stepscope.dashboards.recipes:recipes",
-    "demo": "stepscope.trainer.demo:demo",
+    "trace": ("stepscope.dashboards.kineto_trace:trace", "Say where the time of torch.profiler traces went."),
+    "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
+    "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about runs."),
+    "recipes": ("stepscope.dashboards.recipes:recipes", "List the precision recipes, operand by operand."),
+    "demo": ("stepscope.trainer.demo:demo", "Train three recipes on this machine and compare them."),
 }
-"""Command → where it lives; its docstring is its help."""
+"""Command → where it lives, and its line in the list of commands."""
 
-app = App(name="stepscope", version=__version__, help="What each low-precision recipe costs, gains and risks.")
-for _name, _place in COMMANDS.items():
-    app.command(_place, name=_name)
+
+def program(arguments: list[str]) -> App:
+    """The command line. The command asked for shows its own docstring as help; the others are not even loaded."""
+    app = App(name="stepscope", version=__version__, help="What each low-precision recipe costs, gains and risks.")
+    for name, (place, line) in COMMANDS.items():
+        app.command(place, name=name, help=None if arguments[:1] == [name] else line)
+    return app
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `stepscope`."""
-    return run(app, arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    return run(program(words), words)
 
 
 def analyze_nsys_main(arguments: list[str] | None = None) -> int:
