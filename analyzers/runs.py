@@ -1,10 +1,11 @@
 """Runs as values: what a run folder holds, rank files joined into one row per optimizer step of the whole job.
 
 A step lasts as long as its slowest rank. It is *timed* where no rank has marked it (first, profiled, compiling, eval,
-checkpoint) and every rank that left a step file has it. Tokens and positions are summed over ranks; a CUDA rank's
+checkpoint) and every rank that trained then has it. Tokens and positions are summed over ranks; a CUDA rank's
 memory is its own device's, so the largest rank counts; resident memory of CPU ranks shares a machine, so it is summed.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,7 @@ def read_run(folder: RunDir) -> Run:
         name=folder.name,
         path=folder.path,
         manifest=manifest,
-        steps=world_steps(steps),
+        steps=world_steps(steps, [resumption.from_step for resumption in manifest.resumed]),
         telemetry={node: tuple(samples) for node, samples in telemetry.items()},
         traces=tuple(folder.traces()),
         ranks=tuple(steps),
@@ -146,18 +147,21 @@ def read_run(folder: RunDir) -> Run:
     )
 
 
-def world_steps(by_rank: dict[int, list[Step]]) -> tuple[WorldStep, ...]:
-    """Rank files joined on the step number."""
+def world_steps(by_rank: dict[int, list[Step]], resumed_after: Sequence[int] = ()) -> tuple[WorldStep, ...]:
+    """Rank files joined on the step number. After each step of `resumed_after` the number of ranks may be another."""
     numbered: dict[int, dict[int, Step]] = {}
     for rank, steps in by_rank.items():
         for step in steps:
             numbered.setdefault(step.step, {})[rank] = step
-    ranks = sorted(by_rank)
-    return tuple(_joined(number, numbered[number], ranks) for number in sorted(numbered))
+    parts = {number: bisect_left(sorted(resumed_after), number) for number in numbered}
+    sizes: dict[int, int] = {}
+    for number, rows in numbered.items():
+        sizes[parts[number]] = max(sizes.get(parts[number], 0), len(rows))
+    return tuple(_joined(number, numbered[number], sizes[parts[number]]) for number in sorted(numbered))
 
 
-def _joined(number: int, rows: dict[int, Step], ranks: list[int]) -> WorldStep:
-    present = [rows[rank] for rank in ranks if rank in rows]
+def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
+    present = [rows[rank] for rank in sorted(rows)]
     slowest = max(present, key=lambda row: row.duration_ns)
     marks = sorted({mark for row in present for mark in row.marks})
     return WorldStep(
@@ -165,7 +169,7 @@ def _joined(number: int, rows: dict[int, Step], ranks: list[int]) -> WorldStep:
         start_ns=min(row.start_ns for row in present),
         duration_ns=slowest.duration_ns,
         by_rank_ns=tuple(row.duration_ns for row in present),
-        timed=not marks and len(present) == len(ranks),
+        timed=not marks and len(present) == ranks,
         marks=tuple(marks),
         tokens=sum(row.tokens for row in present),
         positions=sum(row.positions for row in present),
