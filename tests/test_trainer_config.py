@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -206,14 +205,9 @@ def test_no_flag_is_taken_for_an_abbreviation_of_torchruns() -> None:
         assert parsed.training_script_args == [flag, "1"]
 
 
-def test_help_is_quick_and_loads_no_torch() -> None:
+def test_help_loads_neither_torch_nor_transformers() -> None:
     program = (
         "import sys; from stepscope.trainer.command import main; main(['--help']); "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
-    took = []
-    for _ in range(3):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.6  # 0.2 s on a quiet machine
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
