@@ -70,6 +70,14 @@ def differences(baseline: Iterable[Run], runs: Iterable[Run]) -> list[Difference
     return found
 
 
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """Settings in which repeats of one recipe differ among themselves, harmless ones left out: `steps: 2 and 16`."""
+    known = [settings(run.manifest) for run in runs]
+    names = dict.fromkeys(name for one in known for name in one if name not in HARMLESS)
+    values = {name: _values(name, known) for name in names}
+    return [f"{name}: {' and '.join(found)}" for name, found in values.items() if len(found) > 1]
+
+
 def settings(manifest: Manifest) -> dict[str, Any]:
     """Everything of a manifest that a comparison may stumble over, but for the recipe itself."""
     model = {f"model {name}": value for name, value in manifest.model.items() if name != "name"}
@@ -104,7 +112,14 @@ def _changes_to_the_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _values(name: str, group: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({_shown(known.get(name)) for known in group})
+    return sorted({_shown(known.get(name)) for known in group}, key=_in_order)
+
+
+def _in_order(text: str) -> tuple[float, str]:
+    try:
+        return float(text), text
+    except ValueError:
+        return float("inf"), text
 
 
 def _shown(value: Any) -> str:

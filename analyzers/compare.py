@@ -14,9 +14,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from ..record.recipes import RECIPES
 from ..record.telemetry import GpuSample, HostSample
 from .bootstrap import Draws, Estimate, Values, change_pct, median_draws
-from .comparability import differences
+from .comparability import differences, unlike
 from .findings import Finding
 from .runs import Run, Unreadable, WorldStep
 
@@ -61,7 +62,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["stepscope.compare/1"] = "stepscope.compare/1"
     baseline: str
     recipes: list[RecipeResult]
-    """The baseline first, the others by name."""
+    """The baseline first, the others in the order of the recipe table."""
     findings: list[Finding]
 
 
@@ -70,7 +71,8 @@ def compare(runs: list[Run], unreadable: list[Unreadable], baseline: str = "bf16
     usable = [run for run in runs if run.manifest.outcome.state in ("completed", "interrupted")]
     groups = {name: [run for run in usable if run.recipe == name] for name in {run.recipe for run in usable}}
     of_baseline = groups.get(baseline, [])
-    names = sorted(groups, key=lambda name: (name != baseline, name))
+    known = [row.name for row in RECIPES]
+    names = sorted(groups, key=lambda name: (name != baseline, known.index(name) if name in known else 99, name))
     results = [_result(name, groups[name], of_baseline, is_baseline=name == baseline) for name in names]
     findings = [*_left_out(runs, unreadable), *_about_groups(results, groups, baseline)]
     return Comparison(baseline=baseline, recipes=results, findings=findings)
@@ -102,9 +104,10 @@ def _result(name: str, group: list[Run], baseline: list[Run], *, is_baseline: bo
         eval_accuracy=_mean(_last_eval(run.steps, "eval_accuracy") for run in group),
         emulated=any(run.manifest.emulated for run in group),
         emulated_why=next((run.manifest.emulated_why for run in group if run.manifest.emulated_why), None),
-        confounders=[]
-        if is_baseline
-        else [d.text for d in differences(baseline, group) if not d.harmless and baseline],
+        confounders=[
+            *(f"repeats differ in {difference}" for difference in unlike(group)),
+            *([] if is_baseline or not baseline else _confounders(baseline, group)),
+        ],
         conforms="cannot tell",
     )
 
@@ -246,6 +249,8 @@ def _about_groups(results: list[RecipeResult], groups: dict[str, list[Run]], bas
             text = (
                 f"{result.recipe} is confounded: besides the recipe it differs from {baseline} in "
                 f"{'; '.join(result.confounders)}. Repeat one of them with the other's settings."
+                if result.recipe != baseline
+                else f"{result.recipe} is confounded: its {'; '.join(result.confounders)}. Compare like with like."
             )
             found.append(Finding(code="confounded", severity="warning", text=text, evidence={"recipe": result.recipe}))
         if result.emulated:
@@ -260,7 +265,11 @@ def _about_groups(results: list[RecipeResult], groups: dict[str, list[Run]], bas
         if result.utilization_pct is None:
             text = f"{result.recipe}: utilisation is not measured: no telemetry during training."
             found.append(Finding(code="no-telemetry", severity="info", text=text))
-    if results and all(result.runs == 1 for result in results):
+        for run in groups[result.recipe]:
+            if result.step_time_ns is not None and not run.timed:
+                text = f"{run.name} has no timed step: it adds nothing to the step time of {result.recipe}."
+                found.append(Finding(code="no-timed-step", severity="warning", text=text))
+    if results and all(sum(bool(run.timed) for run in groups[result.recipe]) <= 1 for result in results):
         text = (
             "One run a recipe: the intervals cover the noise of steps, not that between runs. Repeat each to know more."
         )

@@ -82,10 +82,10 @@ def page(runs: list["Run"], comparison: "Comparison") -> str:
     return environment.get_template("report.html.j2").render(
         version=__version__,
         title=f"{' against '.join(_recipe_names(comparison))}" if comparison.recipes else "Runs",
-        lead=_lead(runs),
+        lead=_lead(shown or runs),
         findings=comparison.findings,
         sections=[_drawn(section) for section in sections(shown, comparison)],
-        count=len(runs),
+        count=len(shown),
         colour_of=colour_of,
         plotly_js=Markup(get_plotlyjs()),  # the library's own text, not an input's
     )

@@ -26,6 +26,9 @@ from ..record.units import NOT_MEASURED
 Format = Literal["table", "csv", "json"]
 """`table` for people, `csv` and `json` for machines (a contract: fields are added, never renamed)."""
 
+LEAST_NAME = 28
+"""Characters of a name that are always shown, wider than the terminal if need be."""
+
 Top = Annotated[int, Parameter(validator=Number(gte=0))]
 """How many rows of a long table to show; 0: all."""
 
@@ -80,10 +83,10 @@ def print_table(table: Table, console: Console) -> None:
         for index, column in enumerate(table.columns)
     ]
     room = console.width - sum(widths) - 3 * len(widths)
-    needed = sum(len(c.heading) if c.fold else width for c, width in zip(table.columns, widths, strict=True))
+    needed = sum(min(width, LEAST_NAME) if c.fold else width for c, width in zip(table.columns, widths, strict=True))
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column, width in zip(table.columns, widths, strict=True):
-        fitting = max(len(column.heading), width + min(0, room)) if column.fold else width
+        fitting = max(len(column.heading), min(width, LEAST_NAME), width + min(0, room)) if column.fold else width
         drawn.add_column(
             Text(column.heading),
             justify="right" if column.right else "left",

@@ -145,4 +145,4 @@ def recipe(name: str) -> Recipe:
         if name == row.name or name in row.aliases:
             return row
     known = ", ".join(row.name for row in RECIPES)
-    raise ConfigError(f"--recipe: there is no recipe {name!r}; choose from {known}")
+    raise ConfigError(f"there is no recipe {name!r}; choose from {known}")

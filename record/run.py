@@ -10,6 +10,9 @@ from .manifest import Manifest, read_manifest, write_manifest
 from .steps import Step, read_steps
 from .telemetry import Sample, read_telemetry
 
+SAMPLE = "sample"
+"""The folder of runs that come with the project: looked into only where it is named."""
+
 
 class RunDir:
     """One run's folder and the names in it. Creating the object touches nothing on disk."""
@@ -136,7 +139,8 @@ def default_run_name(recipe: str, when: datetime | None = None) -> str:
 def find_runs(paths: list[Path]) -> Iterator[RunDir]:
     """The run folders among `paths` (or their `run.json`) and below them, each once, in sorted order per argument.
 
-    A run folder is one that holds a `run.json`. Nothing is searched below a run folder. UserError for a path that
+    A run folder is one that holds a `run.json`. Nothing is searched below a run folder, nor in a folder `sample` that
+    is not named itself. UserError for a path that
     does not exist.
     """
     seen: set[Path] = set()
@@ -156,5 +160,5 @@ def _run_folders(path: Path) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         for below in sorted(path.iterdir()):
-            if below.is_dir() and not below.is_symlink():
+            if below.is_dir() and not below.is_symlink() and below.name != SAMPLE:
                 yield from _run_folders(below)

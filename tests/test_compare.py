@@ -359,3 +359,25 @@ def test_a_group_against_itself_differs_by_nothing(values: list[int]) -> None:
     change = change_pct(draws, draws)
     assert change.median == 0
     assert change.ci95 is None or change.ci95[0] <= 0 <= change.ci95[1]
+
+
+def test_repeats_that_differ_among_themselves_are_confounded_the_baselines_too(make: Maker) -> None:
+    make("a", config={"steps": 16})
+    make("b", config={"steps": 2}, durations=[100, 200])
+    comparison = compared(make)
+    assert result(comparison, "bf16").confounders == ["repeats differ in steps: 2 and 16"]
+    assert {"confounded", "no-timed-step", "single-runs"} <= set(codes(comparison))
+
+
+def test_recipes_come_in_the_order_of_their_table_after_the_baseline(make: Maker) -> None:
+    for name in ("mxtw", "tensorwise", "bf16", "rowwise"):
+        make(name, recipe_name=name)
+    assert [row.recipe for row in compared(make).recipes] == ["bf16", "tensorwise", "rowwise", "mxtw"]
+
+
+def test_runs_that_come_with_the_project_are_compared_only_where_named(make: Maker) -> None:
+    make("a")
+    Maker(make.parent / "sample").parent.mkdir()
+    Maker(make.parent / "sample")("b", recipe_name="mxtw")
+    assert [row.recipe for row in compared(make).recipes] == ["bf16"]
+    assert len(read_runs([make.parent / "sample"])[0]) == 1

@@ -22,7 +22,9 @@ def save_model(model: Any, tokenizer: Any, folder: Path, *, rank: int) -> None:
     if rank:
         return
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     with torch.device("meta"):
         shell = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
     shell.save_pretrained(folder, state_dict=weights)

@@ -49,6 +49,7 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
     model = config.model or ("llama-1b" if gpus else "tiny")
     config = replace(
         config,
+        recipe=resolved_recipe(config).name,
         model=model,
         data=config.data or SHIPPED_DATA,
         seq_len=config.seq_len or (2048 if gpus else 256),
@@ -64,7 +65,10 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
 
 def resolved_recipe(config: Config) -> Recipe:
     """The recipe's row with the flags that override it put in."""
-    row = recipe(config.recipe)
+    try:
+        row = recipe(config.recipe)
+    except ConfigError as error:
+        raise ConfigError(f"--recipe: {error}") from None
     for flag, value in (("fp8-all-gather", config.fp8_all_gather), ("pad-inner-dim", config.pad_inner_dim)):
         if value and (not row.is_float8 or row.is_microscaled):
             what = "scales blocks, which takes no such setting" if row.is_float8 else "computes nothing in FP8"

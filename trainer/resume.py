@@ -49,7 +49,9 @@ def restore(run: RunDir, trained: Trained, *, precompute: bool) -> int:
 
 def _unfinished(run: RunDir, steps: int) -> Facts:
     _, facts = latest(run)
-    if facts.step >= steps:
+    if facts.step > steps:
+        raise UserError(f"{run.path}: is at step {facts.step} already, beyond the {steps} of --steps")
+    if facts.step == steps:
         raise UserError(f"{run.path}: has finished its {facts.step} steps; give more with --steps to go on")
     return facts
 

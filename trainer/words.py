@@ -26,7 +26,8 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
 def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
     """How it ended and the commands that look at it, as whole lines."""
     if outcome.state == "interrupted":
-        return f"{outcome.message}; what was recorded until then is in {run.path}\n"
+        line = f"{outcome.message}; what was recorded until then is in {run.path}\n"
+        return line + (next_lines([f"profile-train --resume {run.path}"]) if run.checkpoints.is_dir() else "")
     return _result(run) + "\n" + (next_lines(_next_commands(run)) if hints else "")
 
 
