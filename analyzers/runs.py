@@ -1,8 +1,9 @@
 """Runs as values: what a run folder holds, rank files joined into one row per optimizer step of the whole job.
 
 A step lasts as long as its slowest rank. It is *timed* where no rank has marked it (first, profiled, compiling, eval,
-checkpoint) and every rank that trained then has it. Tokens and positions are summed over ranks; a CUDA rank's
-memory is its own device's, so the largest rank counts; resident memory of CPU ranks shares a machine, so it is summed.
+checkpoint), every rank that trained then has it, and it took some time. Tokens and positions are summed over ranks; a
+CUDA rank's memory is its own device's, so the largest rank counts; resident memory of CPU ranks shares a machine, so it
+is summed.
 """
 
 from bisect import bisect_left
@@ -169,7 +170,7 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         start_ns=min(row.start_ns for row in present),
         duration_ns=slowest.duration_ns,
         by_rank_ns=tuple(row.duration_ns for row in present),
-        timed=not marks and len(present) == ranks,
+        timed=not marks and len(present) == ranks and slowest.duration_ns > 0,
         marks=tuple(marks),
         tokens=sum(row.tokens for row in present),
         positions=sum(row.positions for row in present),

@@ -98,8 +98,11 @@ def print_table(table: Table, console: Console) -> None:
         drawn.add_row(*map(Text, row))
     console.print(Text(table.title, style="bold"), soft_wrap=True)
     width, console.width = console.width, max(console.width, needed + 3 * len(widths))
-    console.print(drawn, crop=False, no_wrap=True)  # wider than the terminal rather than with numbers cut
+    with console.capture() as captured:
+        console.print(drawn, crop=False, no_wrap=True)  # wider than the terminal rather than with numbers cut
     console.width = width
+    lines = captured.get().splitlines()
+    console.file.write("".join((line if console.is_terminal else line.rstrip()) + "\n" for line in lines))
     if table.note:
         console.print(Text(table.note, style="dim"), soft_wrap=True)
         console.print()

@@ -117,10 +117,13 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def read_manifest(path: Path) -> Manifest:
     """Read `run.json`; TraceError where it is missing, cut, or of another schema."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         raise TraceError(path, "no manifest here; a run folder holds a run.json") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(path, f"is not a stepscope manifest ({error})") from None
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None
+    if manifest.schema != SCHEMA:
+        raise TraceError(path, f"is of schema {manifest.schema}, and this program reads {SCHEMA}; update stepscope")
+    return manifest

@@ -80,6 +80,12 @@ def test_a_manifest_that_is_none_is_one_line_with_its_path(tmp_path: Path, text:
     assert "\n" not in str(caught.value)
 
 
+def test_a_manifest_of_a_later_program_is_not_taken_for_one_of_ours(tmp_path: Path) -> None:
+    RunDir(tmp_path).write_manifest(a_manifest(schema="stepscope.run/2"))
+    with pytest.raises(TraceError, match=r"is of schema stepscope.run/2, and this program reads stepscope.run/1"):
+        RunDir(tmp_path).manifest()
+
+
 def test_a_missing_manifest_says_what_a_run_folder_is(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"a run folder holds a run\.json"):
         RunDir(tmp_path).manifest()

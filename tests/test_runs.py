@@ -26,6 +26,10 @@ def test_a_mark_of_any_rank_makes_the_step_untimed() -> None:
     assert (first.timed, first.marks, second.timed) == (False, ("profiled",), True)
 
 
+def test_a_step_that_took_no_time_is_not_timed() -> None:
+    assert [one.timed for one in joined(step(1, 0, 0), step(2, 0, 5))] == [False, True]
+
+
 def test_a_step_that_a_rank_lacks_is_not_timed() -> None:
     assert [one.timed for one in joined(step(1, 0), step(1, 1), step(2, 0))] == [True, False]
 

@@ -35,6 +35,10 @@ def test_a_table_is_wider_than_the_terminal_rather_than_with_a_number_cut() -> N
     assert any("not measured" in line for line in lines)
 
 
+def test_in_a_pipe_no_line_ends_in_blanks() -> None:
+    assert all(line == line.rstrip() for line in drawn(200))
+
+
 def test_nothing_is_cut_where_there_is_room() -> None:
     assert any("a" * 60 in line for line in drawn(200))
 
