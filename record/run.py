@@ -11,7 +11,13 @@ from .steps import Step, read_steps
 from .telemetry import Sample, read_telemetry
 
 SAMPLE = "sample"
-"""The folder of runs that come with the project: looked into only where it is named."""
+"""The folder of runs that come with the project."""
+
+EARLIER = "earlier"
+"""The folder, within a sweep's, of attempts that were repeated."""
+
+ONLY_WHERE_NAMED = (SAMPLE, EARLIER)
+"""Folders that are looked into only where they are named."""
 
 
 class RunDir:
@@ -139,9 +145,8 @@ def default_run_name(recipe: str, when: datetime | None = None) -> str:
 def find_runs(paths: list[Path]) -> Iterator[RunDir]:
     """The run folders among `paths` (or their `run.json`) and below them, each once, in sorted order per argument.
 
-    A run folder is one that holds a `run.json`. Nothing is searched below a run folder, nor in a folder `sample` that
-    is not named itself. UserError for a path that
-    does not exist.
+    A run folder is one that holds a `run.json`. Nothing is searched below a run folder, nor in a folder of
+    `ONLY_WHERE_NAMED` that is not named itself. UserError for a path that does not exist.
     """
     seen: set[Path] = set()
     for path in paths:
@@ -160,5 +165,5 @@ def _run_folders(path: Path) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         for below in sorted(path.iterdir()):
-            if below.is_dir() and not below.is_symlink() and below.name != SAMPLE:
+            if below.is_dir() and not below.is_symlink() and below.name not in ONLY_WHERE_NAMED:
                 yield from _run_folders(below)

@@ -3,17 +3,20 @@
 import os
 import sys
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from ..record.errors import UserError
+from ..record.errors import ConfigError, UserError
 from ..record.program import run, single
-from .config import RUN_GROUP, Config
+from .config import RUN_GROUP, Config, is_sweep
 from .ranks import is_worker
 from .sources import settings_from_elsewhere
 from .stopping import Stopped, StopRequest
+
+if TYPE_CHECKING:
+    from .hardware import Hardware
 
 _DEFAULTS = Config()
 
@@ -23,11 +26,11 @@ def profile_train(
     *,
     dry_run: Annotated[bool, Parameter(negative="", group=RUN_GROUP, show_default=False)] = False,
 ) -> int:
-    """Train a Llama under FSDP2 in one precision recipe, and record it: traces, telemetry, scalars, a manifest.
+    """Train a Llama under FSDP2 in one precision recipe, or several in turn, and record it: traces, telemetry, scalars.
 
     Outside torchrun it launches its own workers. No run overwrites another.
 
-    Example: `profile-train --recipe mxtw --steps 8`
+    Example: `profile-train --recipe mxtw --steps 8`, or `profile-train --recipe bf16,mxtw,rowwise --repeats 3`
 
     Parameters
     ----------
@@ -45,12 +48,13 @@ def profile_train(
     from .resolve import resolved, resolved_recipe
 
     hardware = probe()
+    if is_sweep(config):
+        return _sweep(config, hardware, dry_run=dry_run)
     config = resolved(config, hardware, os.environ)
     if dry_run:
         recipe = resolved_recipe(config)
         shown = config.everything() | {"recipe": recipe, "emulated_why": hardware.why_emulated(recipe)}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
-        return 0
+        return _print(shown)
     if is_worker(os.environ):
         from .worker import work
 
@@ -58,6 +62,26 @@ def profile_train(
     from .launch import launch
 
     return launch(config, hardware, sys.argv[1:])
+
+
+def _sweep(config: Config, hardware: "Hardware", *, dry_run: bool) -> int:
+    if is_worker(os.environ):
+        raise ConfigError(
+            "--recipe, --wrap, --repeats: a sweep launches its own workers, and this is a launcher's worker already; "
+            "ask for one run here, or run the sweep without torchrun"
+        )
+    from . import sweep
+
+    if dry_run:
+        return _print(sweep.dry_run(config, hardware))
+    folder = sweep.sweep(config, hardware, sys.argv[1:])
+    sys.stdout.write(f"{folder}\n")
+    return 0
+
+
+def _print(shown: object) -> int:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+    return 0
 
 
 def _check_installed() -> None:

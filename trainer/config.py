@@ -4,11 +4,13 @@ The attribute docstrings are the text of `profile-train --help`. `None` is a def
 on another setting; `resolve.resolved` fills it in and refuses settings that contradict each other.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
+
+from ..record.errors import ConfigError
 
 _RECIPE = Group("Precision", sort_key=1)
 _DATA = Group("Model and data", sort_key=2)
@@ -19,7 +21,7 @@ _CHECKPOINTS = Group("Checkpoints", sort_key=6)
 _CAPTURE = Group("Capture", sort_key=7)
 RUN_GROUP = Group("Run", sort_key=8)
 
-NOT_SETTINGS = ("recipe", "resume", "config", "preset", "out", "run_name", "log_every", "hints", "nproc")
+NOT_SETTINGS = ("recipe", "repeats", "resume", "config", "preset", "out", "run_name", "log_every", "hints", "nproc")
 """Fields that name or place a run, or are recorded elsewhere in the manifest."""
 
 
@@ -29,7 +31,7 @@ class Config:
     """The settings of one run."""
 
     recipe: Annotated[str, Parameter(group=_RECIPE)] = "bf16"
-    """Precision recipe: bf16, tensorwise, rowwise, rowwise_with_gw_hp, mxtw or mxfp8 (see stepscope recipes)."""
+    """bf16, tensorwise, rowwise, rowwise_with_gw_hp, mxtw or mxfp8 (see stepscope recipes); several: bf16,mxtw."""
     fp8_all_gather: Annotated[bool | None, Parameter(group=_RECIPE, negative="--bf16-all-gather")] = None
     """Gather FP8 weights in float8 rather than bf16. [default: the recipe's]"""
     pad_inner_dim: Annotated[bool | None, Parameter(group=_RECIPE)] = None
@@ -76,8 +78,8 @@ class Config:
 
     nproc: Annotated[int | None, Parameter(group=_SHARDING)] = None
     """Worker processes to launch; not under torchrun. [default: one per GPU; 2 without]"""
-    wrap: Annotated[Literal["whole", "layer"], Parameter(group=_SHARDING, show_choices=False)] = "layer"
-    """FSDP2 units: whole (one for the model) or layer (embedding, each layer, head, and the root)."""
+    wrap: Annotated[str, Parameter(group=_SHARDING)] = "layer"
+    """FSDP2 units: whole (one for the model), layer (embedding, each layer, head, and the root), or whole,layer."""
     reshard_after_forward: Annotated[bool, Parameter(group=_SHARDING, show_default=False)] = True
     """Free gathered weights after each forward pass and gather them again for backward (less memory, more traffic)."""
     activation_checkpointing: Annotated[bool, Parameter(group=_SHARDING, negative="", show_default=False)] = False
@@ -96,7 +98,7 @@ class Config:
     """Newest checkpoints to keep; the best by eval loss is kept besides."""
 
     resume: Annotated[Path | None, Parameter(group=_CHECKPOINTS)] = None
-    """Folder of a run to go on with from its newest checkpoint, with its settings."""
+    """Folder of a run to go on with from its newest checkpoint, or of a sweep to finish, with its settings."""
 
     profile: Annotated[bool, Parameter(group=_CAPTURE, negative="--no-profile", show_default=False)] = True
     """Record a torch.profiler window on every rank; profiled steps are left out of throughput."""
@@ -111,6 +113,8 @@ class Config:
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
 
+    repeats: Annotated[int, Parameter(group=RUN_GROUP)] = 1
+    """Runs of each recipe and wrapping. Several runs make a sweep: they take turns, each in a folder of its own."""
     config: Annotated[Path | None, Parameter(group=RUN_GROUP)] = None
     """TOML file of settings, named as these flags are; a flag wins."""
     preset: Annotated[str | None, Parameter(group=RUN_GROUP)] = None
@@ -126,6 +130,16 @@ class Config:
     save_model: Annotated[bool, Parameter(group=RUN_GROUP, negative="", show_default=False)] = False
     """Save the trained model as bf16 safetensors in the run's folder, for transformers to load."""
 
+    @property
+    def recipes(self) -> list[str]:
+        """The recipes that `--recipe` names. ConfigError for a name that is empty or given twice."""
+        return _listed("recipe", self.recipe)
+
+    @property
+    def wraps(self) -> list[str]:
+        """The wrappings that `--wrap` names. ConfigError as for recipes."""
+        return _listed("wrap", self.wrap)
+
     def everything(self) -> dict[str, Any]:
         """All fields as plain JSON values."""
         return {name: _plain(value) for name, value in asdict(self).items()}
@@ -133,6 +147,36 @@ class Config:
     def settings(self) -> dict[str, Any]:
         """The training settings as plain JSON values: what the manifest stores and what runs are compared by."""
         return {name: value for name, value in self.everything().items() if name not in NOT_SETTINGS}
+
+    def flags(self) -> list[str]:
+        """The command line that asks for these settings: one flag for each field that is not at its default."""
+        words: list[str] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            flag = "--" + field.name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(flag if value else _NEGATIVES.get(field.name, "--no-" + flag.removeprefix("--")))
+            else:
+                words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+        return words
+
+
+def is_sweep(config: Config) -> bool:
+    """Whether the settings ask for more than one run."""
+    return len(config.recipes) * len(config.wraps) * config.repeats > 1
+
+
+def _listed(flag: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words) or len(set(words)) < len(words):
+        raise ConfigError(f"--{flag}: names separated by commas, each once, not {text!r}; --repeats repeats them")
+    return words
+
+
+_NEGATIVES = {"fp8_all_gather": "--bf16-all-gather"}
+"""Flags whose opposite is not named `--no-…`."""
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,8 @@ SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
 SHIPPED = "shipped"
 """What manifests say of `--data` where it is the shipped set, wherever that is installed."""
 
+WRAPS = ("whole", "layer")
+
 _AT_LEAST = {
     "steps": 1,
     "seq_len": 2,
@@ -29,6 +31,7 @@ _AT_LEAST = {
     "eval_samples": 0,
     "checkpoint_every": 0,
     "checkpoint_keep": 1,
+    "repeats": 1,
     "profile_wait": 0,
     "profile_warmup": 0,
     "profile_active": 1,
@@ -58,6 +61,8 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         warmup_ratio=None,
         nproc=_processes(config, hardware, environment),
     )
+    if config.wrap not in WRAPS:
+        raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)
     _check_places(config)
     return _with_window(config)

@@ -3,7 +3,7 @@
 Sharding the root keeps the final norm sharded and reduced like everything else, and lets units prefetch each other.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -15,13 +15,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 def shard(
     model: Any,
     *,
-    wrap: Literal["whole", "layer"],
+    wrap: str,
     reduce_dtype: torch.dtype,
     reshard_after_forward: bool,
     device: torch.device,
     world: int,
 ) -> None:
-    """Shard the model in place, to compute in bf16. Tied embeddings stay with the root, which holds the one weight."""
+    """Shard the model in place by `wrap`, `whole` or `layer`, to compute in bf16.
+
+    Tied embeddings stay with the root, which holds the one weight.
+    """
     how: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (world,)),
         "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype),

@@ -13,6 +13,8 @@ from cyclopts.config import Dict
 
 from ..record.errors import ConfigError
 from ..record.run import RunDir
+from ..record.sweep import FILE as SWEEP_FILE
+from ..record.sweep import read_sweep
 from .resolve import SHIPPED
 
 PRESETS = Path(__file__).with_name("presets.toml")
@@ -23,15 +25,20 @@ ON_RESUME = (
 )  # fmt: skip
 """Settings that a resumed run may change; any other would make two runs of one."""
 
+SWEEP_ON_RESUME = ("resume", "log_every", "hints", "dry_run")
+"""The same for a sweep, whose runs must be alike."""
+
 
 def settings_from_elsewhere(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """A cyclopts config source: fills in what the command line leaves open. ConfigError where a source is no good."""
     given = {_field(argument.name): argument.tokens[0].value for argument in arguments if argument.tokens}
     if "resume" in given:
-        if refused := sorted(given.keys() - set(ON_RESUME)):
+        path = Path(given["resume"])
+        of_sweep = (path / SWEEP_FILE).exists()
+        if refused := sorted(given.keys() - set(SWEEP_ON_RESUME if of_sweep else ON_RESUME)):
             names = ", ".join("--" + name.replace("_", "-") for name in refused)
             raise ConfigError(f"--resume goes on with the run's own settings; leave out {names}, or start a new run")
-        sources = {"the run to resume": settings_of_run(Path(given["resume"]))}
+        sources = {"what is resumed": settings_of_sweep(path) if of_sweep else settings_of_run(path)}
     else:
         sources = {}
         if "config" in given:
@@ -50,10 +57,12 @@ def settings_of_run(path: Path) -> dict[str, Any]:
         found["nproc"] = manifest.world.size
     if found.get("data") == SHIPPED:
         found["data"] = None
-    for name in ("data", "model"):
-        if isinstance(found.get(name), str) and found[name].startswith("~"):
-            found[name] = str(Path(found[name]).expanduser())
-    return found
+    return _at_home(found)
+
+
+def settings_of_sweep(path: Path) -> dict[str, Any]:
+    """The settings that the sweep in `path` was planned with."""
+    return _at_home(read_sweep(path).settings)
 
 
 def settings_of_file(path: Path) -> dict[str, Any]:
@@ -75,8 +84,17 @@ def preset(name: str) -> dict[str, Any]:
     return settings
 
 
+def _at_home(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with `~` in paths, as manifests have it, spelled out."""
+    paths = {name: settings[name] for name in ("data", "model") if str(settings.get(name, "")).startswith("~")}
+    return settings | {name: str(Path(path).expanduser()) for name, path in paths.items()}
+
+
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {_field(name): value for name, value in settings.items() if value is not None}
+    """Settings by their fields' names; a list of recipes or wrappings as the flag has it, separated by commas."""
+    known = {_field(name): value for name, value in settings.items() if value is not None}
+    lists = {name: ",".join(known[name]) for name in ("recipe", "wrap") if isinstance(known.get(name), list)}
+    return known | lists
 
 
 def _field(name: str) -> str:
