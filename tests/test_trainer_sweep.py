@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ def once_training(process: subprocess.Popen[str], run: Path) -> None:
     """Return when the run has finished a step; `process` must not have ended by then."""
     while not any(path.stat().st_size for path in run.glob("steps.rank1.jsonl")):
         assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
 
 
 def test_a_run_that_fails_is_noted_the_others_go_on_and_resume_repeats_it(tmp_path: Path, qa_file: Path) -> None:
