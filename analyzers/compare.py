@@ -6,7 +6,6 @@ Utilisation is the time-weighted mean over training: of NVML's GPU utilisation (
 efficiency) or, on CPUs, of the machine's CPU use.
 """
 
-import hashlib
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal
@@ -14,20 +13,23 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from ..record.recipes import RECIPES
 from ..record.telemetry import GpuSample, HostSample
 from .bootstrap import Draws, Estimate, Values, change_pct, median_draws
 from .comparability import differences, unlike
 from .findings import Finding
-from .runs import Run, Unreadable, WorldStep
+from .groups import Group, baseline_of, group_name, grouped
+from .runs import Run, Unreadable, WorldStep, seed_of
+from .throughput import Throughput, throughput
 
 Conforms = Literal["yes", "no", "cannot tell"]
 
 
 class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs of one recipe. None = not measured; a finding says why."""
+    """All runs of one recipe, or of one recipe and wrapping. None = not measured; a finding says why."""
 
     recipe: str
+    wrap: str | None
+    """Where a recipe ran in both wrappings, the one of this row; else None."""
     runs: int
     run_names: list[str]
     timed_steps: int
@@ -36,6 +38,7 @@ class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
     """Unmasked tokens of all ranks."""
     speed_vs_baseline_pct: Estimate | None
     time_saved_pct: Estimate | None
+    throughput: Throughput
     peak_memory_bytes: int | None
     memory_kind: Literal["cuda allocator", "resident"] | None
     memory_total_bytes: int | None
@@ -55,6 +58,21 @@ class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
     conforms: Conforms
     """Whether the traces show the recipe's precision; `cannot tell` until something has looked."""
 
+    @property
+    def name(self) -> str:
+        """`mxtw`, or `mxtw, layer`."""
+        return group_name(self.recipe, self.wrap)
+
+
+class WrapEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What wrapping alone does to a recipe's speed."""
+
+    recipe: str
+    wrap: str
+    against: str
+    speed_pct: Estimate
+    """(T_against / T − 1)·100."""
+
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What `stepscope compare` prints as JSON."""
@@ -62,29 +80,50 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["stepscope.compare/1"] = "stepscope.compare/1"
     baseline: str
     recipes: list[RecipeResult]
-    """The baseline first, the others in the order of the recipe table."""
+    """The baseline first, the others in the order of the recipe table; a row for each wrapping if there are both."""
+    wrapping: list[WrapEffect]
+    """Empty unless a recipe ran in both wrappings."""
     findings: list[Finding]
 
 
 def compare(runs: list[Run], unreadable: list[Unreadable], baseline: str = "bf16") -> Comparison:
     """Group runs by recipe and hold each group against the baseline's. The order of `runs` changes nothing."""
-    usable = [run for run in runs if run.manifest.outcome.state in ("completed", "interrupted")]
-    groups = {name: [run for run in usable if run.recipe == name] for name in {run.recipe for run in usable}}
-    of_baseline = groups.get(baseline, [])
-    known = [row.name for row in RECIPES]
-    names = sorted(groups, key=lambda name: (name != baseline, known.index(name) if name in known else 99, name))
-    results = [_result(name, groups[name], of_baseline, is_baseline=name == baseline) for name in names]
+    groups = grouped(_usable(runs), baseline)
+    results = [_result(group, baseline_of(group, groups, baseline), baseline) for group in groups]
     findings = [*_left_out(runs, unreadable), *_about_groups(results, groups, baseline)]
-    return Comparison(baseline=baseline, recipes=results, findings=findings)
+    return Comparison(baseline=baseline, recipes=results, wrapping=_wrapping(groups), findings=findings)
 
 
-def _result(name: str, group: list[Run], baseline: list[Run], *, is_baseline: bool) -> RecipeResult:
+def _usable(runs: list[Run]) -> list[Run]:
+    return [run for run in runs if run.manifest.outcome.state in ("completed", "interrupted")]
+
+
+def _wrapping(groups: list[Group]) -> list[WrapEffect]:
+    """What the second wrapping of each recipe does to its step time."""
+    found = []
+    for first, second in pairwise(groups):
+        times = [_draws(group.runs) for group in (first, second)]
+        if first.recipe == second.recipe and times[0] and times[1]:
+            found.append(
+                WrapEffect(
+                    recipe=first.recipe,
+                    wrap=str(second.wrap),
+                    against=str(first.wrap),
+                    speed_pct=change_pct(times[0], times[1]),
+                )
+            )
+    return found
+
+
+def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
+    group, is_baseline = of.runs, of.recipe == baseline_name
     time, base_time = _draws(group), _draws(baseline)
     comparable = not is_baseline and time is not None and base_time is not None
     memory, memory_kind, total = _memory(group)
     used, used_kind = _utilization(group)
     return RecipeResult(
-        recipe=name,
+        recipe=of.recipe,
+        wrap=of.wrap,
         runs=len(group),
         run_names=sorted(run.name for run in group),
         timed_steps=sum(len(run.timed) for run in group),
@@ -92,6 +131,7 @@ def _result(name: str, group: list[Run], baseline: list[Run], *, is_baseline: bo
         tokens_per_s=_tokens_per_s(group),
         speed_vs_baseline_pct=change_pct(base_time, time) if comparable and base_time and time else None,
         time_saved_pct=_saved(time, base_time) if comparable and base_time and time else None,
+        throughput=throughput(group),
         peak_memory_bytes=memory,
         memory_kind=memory_kind,
         memory_total_bytes=total,
@@ -117,7 +157,7 @@ def _confounders(baseline: list[Run], group: list[Run]) -> list[str]:
 
 
 def _draws(group: list[Run]) -> Draws | None:
-    return median_draws([_step_times(run) for run in group], seed=_seed(group, "step time"))
+    return median_draws([_step_times(run) for run in group], seed=seed_of(group, "step time"))
 
 
 def _step_times(run: Run) -> Values:
@@ -126,7 +166,7 @@ def _step_times(run: Run) -> Values:
 
 def _tokens_per_s(group: list[Run]) -> Estimate | None:
     rates = [np.array([step.tokens / step.duration_ns * 1e9 for step in run.timed if step.tokens]) for run in group]
-    draws = median_draws(rates, seed=_seed(group, "tokens"))
+    draws = median_draws(rates, seed=seed_of(group, "tokens"))
     return draws.estimate() if draws else None
 
 
@@ -135,12 +175,6 @@ def _saved(time: Draws, base: Draws) -> Estimate:
     change = change_pct(time, base)
     ci95 = None if change.ci95 is None else (-change.ci95[1], -change.ci95[0])
     return Estimate(median=-change.median, ci95=ci95)
-
-
-def _seed(group: list[Run], what: str) -> int:
-    """The same for the same runs, whatever their order."""
-    names = "\n".join(sorted(f"{run.name} {run.manifest.started_ns}" for run in group))
-    return int.from_bytes(hashlib.sha256(f"{what}\n{names}".encode()).digest()[:8])
 
 
 def _memory(group: list[Run]) -> tuple[int | None, Literal["cuda allocator", "resident"] | None, int | None]:
@@ -237,39 +271,45 @@ def _left_out(runs: list[Run], unreadable: list[Unreadable]) -> list[Finding]:
     return found
 
 
-def _about_groups(results: list[RecipeResult], groups: dict[str, list[Run]], baseline: str) -> list[Finding]:
+def _about_groups(results: list[RecipeResult], groups: list[Group], baseline: str) -> list[Finding]:
     found = []
-    if baseline not in groups:
+    unmeasured: dict[str, list[str]] = {}
+    if all(group.recipe != baseline for group in groups):
         text = (
             f"There is no run of {baseline}: speed against it is not measured. Train one, or name another --baseline."
         )
         found.append(Finding(code="no-baseline", severity="warning", text=text))
-    for result in results:
+    for result, group in zip(results, groups, strict=True):
         if result.confounders:
             text = (
-                f"{result.recipe} is confounded: besides the recipe it differs from {baseline} in "
+                f"{group.name} is confounded: besides the recipe it differs from {baseline} in "
                 f"{'; '.join(result.confounders)}. Repeat one of them with the other's settings."
                 if result.recipe != baseline
-                else f"{result.recipe} is confounded: its {'; '.join(result.confounders)}. Compare like with like."
+                else f"{group.name} is confounded: its {'; '.join(result.confounders)}. Compare like with like."
             )
             found.append(Finding(code="confounded", severity="warning", text=text, evidence={"recipe": result.recipe}))
         if result.emulated:
             text = (
-                f"{result.recipe} ran with emulated FP8 ({result.emulated_why}): its losses are those of FP8, its step "
+                f"{group.name} ran with emulated FP8 ({result.emulated_why}): its losses are those of FP8, its step "
                 "times are no speed result."
             )
             found.append(Finding(code="emulated", severity="warning", text=text, evidence={"recipe": result.recipe}))
         if result.step_time_ns is None:
-            text = f"{result.recipe} has no timed step (all are first, profiled, evaluating …): train longer."
+            text = f"{group.name} has no timed step (all are first, profiled, evaluating …): train longer."
             found.append(Finding(code="no-timed-step", severity="warning", text=text))
+        if result.throughput.mfu_why:
+            unmeasured.setdefault(result.throughput.mfu_why, []).append(group.name)
         if result.utilization_pct is None:
-            text = f"{result.recipe}: utilisation is not measured: no telemetry during training."
+            text = f"{group.name}: utilisation is not measured: no telemetry during training."
             found.append(Finding(code="no-telemetry", severity="info", text=text))
-        for run in groups[result.recipe]:
+        for run in group.runs:
             if result.step_time_ns is not None and not run.timed:
-                text = f"{run.name} has no timed step: it adds nothing to the step time of {result.recipe}."
+                text = f"{run.name} has no timed step: it adds nothing to the step time of {group.name}."
                 found.append(Finding(code="no-timed-step", severity="warning", text=text))
-    if results and all(sum(bool(run.timed) for run in groups[result.recipe]) <= 1 for result in results):
+    for why, recipes in unmeasured.items():
+        text = f"MFU is not measured for {', '.join(recipes)}: {why}."
+        found.append(Finding(code="no-mfu", severity="info", text=text))
+    if results and all(sum(bool(run.timed) for run in group.runs) <= 1 for group in groups):
         text = (
             "One run a recipe: the intervals cover the noise of steps, not that between runs. Repeat each to know more."
         )

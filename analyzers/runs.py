@@ -6,9 +6,12 @@ CUDA rank's memory is its own device's, so the largest rank counts; resident mem
 is summed.
 """
 
+import hashlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +24,9 @@ from ..record.steps import Step
 from ..record.telemetry import Sample
 
 _T = TypeVar("_T")
+
+AROUND_STEPS = ("eval", "checkpoint", "profiler")
+"""What a run does between steps."""
 
 
 class WorldStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +56,7 @@ class WorldStep(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_ns: int | None
     eval_ns: int | None
     checkpoint_ns: int | None
+    profiler_ns: int | None
     memory_allocated_bytes: int | None
     """CUDA allocator peak within the step, of the rank that has most."""
     memory_reserved_bytes: int | None
@@ -97,12 +104,38 @@ class Run:
         """The steps that throughput may be computed from."""
         return tuple(step for step in self.steps if step.timed)
 
+    @property
+    def training_ns(self) -> int | None:
+        """The time of all steps, marked ones too, without what lies between them."""
+        return sum(step.duration_ns for step in self.steps) or None
+
+    @property
+    def wall_clock_ns(self) -> int | None:
+        """From the first step's start to the end of the last and of what followed it: evaluation, checkpoints, traces.
+
+        The time between a stop and the return to the run does not count.
+        """
+        first_again = {resumption.from_step + 1 for resumption in self.manifest.resumed}
+        total = 0
+        for step, after in zip_longest(self.steps, self.steps[1:]):
+            if after is not None and after.step not in first_again:
+                total += after.start_ns - step.start_ns
+            else:
+                total += step.duration_ns + sum(getattr(step, f"{name}_ns") or 0 for name in AROUND_STEPS)
+        return total or None
+
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """A run folder that could not be read, and why."""
 
     name: str
     why: str
+
+
+def seed_of(runs: Iterable[Run], what: str) -> int:
+    """A seed for chance in figures about `what`: the same for the same runs, whatever their order."""
+    names = "\n".join(sorted(f"{run.name} {run.manifest.started_ns}" for run in runs))
+    return int.from_bytes(hashlib.sha256(f"{what}\n{names}".encode()).digest()[:8])
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Unreadable]]:
@@ -117,11 +150,24 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Unreadable]]:
             runs.append(read_run(folder))
         except UserError as error:
             unreadable.append(Unreadable(name=folder.name, why=str(error)))
+    runs = _told_apart(runs)
     if not runs and not unreadable:
         where = ", ".join(str(path) for path in paths) or "no folder given"
         raise UserError(f"{where}: no run here (a run folder holds a run.json); make one with profile-train")
     runs.sort(key=lambda run: (run.manifest.started_ns, run.name, str(run.path)))
     return runs, sorted(unreadable, key=lambda run: (run.name, run.why))
+
+
+def _told_apart(runs: list[Run]) -> list[Run]:
+    """Runs of one name in several folders get so many folders' names before theirs as it takes."""
+    taken = Counter(run.name for run in runs)
+    depth = 1
+    while any(count > 1 for count in taken.values()) and depth < 20:
+        depth += 1
+        longer = {run.path: "/".join(run.path.resolve().parts[-depth:]) for run in runs if taken[run.name] > 1}
+        runs = [replace(run, name=longer.get(run.path, run.name)) for run in runs]
+        taken = Counter(run.name for run in runs)
+    return runs
 
 
 def read_run(folder: RunDir) -> Run:
@@ -183,6 +229,7 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         optimizer_ns=slowest.optimizer_ns,
         eval_ns=_largest(row.eval_ns for row in present),
         checkpoint_ns=_largest(row.checkpoint_ns for row in present),
+        profiler_ns=_largest(row.profiler_ns for row in present),
         memory_allocated_bytes=_largest(row.memory_allocated_bytes for row in present),
         memory_reserved_bytes=_largest(row.memory_reserved_bytes for row in present),
         rss_bytes=_sum_if_all([row.rss_bytes for row in present]),

@@ -25,7 +25,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0's last trace shows, per recorded step, largest first."""
 
     run: str
-    recipe: str
+    group: str
+    """The name of its row in the comparison."""
     what: Literal["kernels", "operators"]
     steps: int
     parts: list[Part]
@@ -42,7 +43,7 @@ def phases(runs: list[Run]) -> list[Part]:
     return found
 
 
-def traced(run: Run) -> Traced | None:
+def traced(run: Run, group: str) -> Traced | None:
     """None where the run has no trace that can be read."""
     try:
         path = find_traces([run.path])[0]
@@ -56,7 +57,7 @@ def traced(run: Run) -> Traced | None:
         rows = [(row.name, row.self_ns) for row in rank.operators]
     return Traced(
         run=run.name,
-        recipe=run.recipe,
+        group=group,
         what="kernels" if rank.devices else "operators",
         steps=steps,
         parts=[Part(name=name, time_ns=total / steps) for name, total in rows],

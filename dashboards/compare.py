@@ -46,7 +46,7 @@ def compare(
         sys.stdout.write(csv_text(raw_table(comparison)))
     else:
         console = terminal()
-        for table in (speed_table(comparison), cost_table(comparison)):
+        for table in tables(comparison):
             print_table(table, console)
         for finding in comparison.findings:
             console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
@@ -68,7 +68,7 @@ def speed_table(comparison: "Comparison") -> Table:
         ],
         rows=[
             (
-                row.recipe,
+                row.name,
                 row.runs,
                 row.timed_steps,
                 with_interval(row.step_time_ns, show_ns),
@@ -80,6 +80,42 @@ def speed_table(comparison: "Comparison") -> Table:
             for row in comparison.recipes
         ],
         note="Medians of timed steps, [95 % interval]. speed = T_baseline / T − 1; time saved = 1 − T / T_baseline.",
+    )
+
+
+def throughput_table(comparison: "Comparison") -> Table:
+    """Slow steps, waiting, FLOP/s, and training time against the wall clock."""
+    device = "GPU" if any(row.memory_kind == "cuda allocator" for row in comparison.recipes) else "rank"
+    return Table(
+        title="Throughput",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="step_time_p95_ns", heading="p95 step", show=show_ns),
+            Column(name="data_wait_pct", heading="data wait", show=show_pct),
+            Column(name="flops_per_s", heading=f"TFLOP/s a {device}", show=lambda value: f"{value / 1e12:.3g}"),
+            Column(name="mfu_pct", heading="MFU"),
+            Column(name="training_ns", heading="in steps", show=show_ns),
+            Column(name="wall_clock_ns", heading="wall clock", show=show_ns),
+            Column(name="tokens_per_s_wall_clock", heading="tokens/s of it", show=show_count),
+            Column(name="padded_pct", heading="padding", show=show_pct),
+        ],
+        rows=[
+            (
+                row.name,
+                row.throughput.step_time_p95_ns,
+                row.throughput.data_wait_pct,
+                row.throughput.flops_per_s.median if row.throughput.flops_per_s else None,
+                with_interval(row.throughput.mfu_pct, show_pct),
+                row.throughput.training_ns,
+                row.throughput.wall_clock_ns,
+                row.throughput.tokens_per_s_wall_clock,
+                row.throughput.padded_pct,
+            )
+            for row in comparison.recipes
+        ],
+        note="p95, waiting and FLOP/s: of timed steps. FLOP/s: the model's, on all positions, causal attention not "
+        "halved, nothing recomputed. MFU: each GEMM against the peak of its dtype. Wall clock: first step to last, "
+        "with evaluation, checkpoints and profiled steps.",
     )
 
 
@@ -99,7 +135,7 @@ def cost_table(comparison: "Comparison") -> Table:
         ],
         rows=[
             (
-                row.recipe,
+                row.name,
                 row.peak_memory_bytes,
                 row.peak_memory_pct,
                 row.utilization_pct,
@@ -121,25 +157,62 @@ def raw_table(comparison: "Comparison") -> Table:
         *("peak_memory_bytes", "memory_kind", "memory_total_bytes", "peak_memory_pct", "utilization_pct"),
         *("utilization_kind", "loss_first", "loss_last", "eval_loss", "eval_accuracy", "emulated", "conforms"),
     )
-    names = ["recipe", "runs", "timed_steps"]
-    for name in intervals:
+    rates = ("flops_per_s", "mfu_pct")
+    figures = (
+        *("step_time_p95_ns", "data_wait_pct", "training_ns", "wall_clock_ns"),
+        *("tokens_per_s_wall_clock", "padded_pct"),
+    )
+    names = ["recipe", "wrap", "runs", "timed_steps"]
+    for name in (*intervals, *rates):
         names += [name, f"{name}_low", f"{name}_high"]
-    names += [*plain, "confounders"]
+    names += [*figures, *plain, "confounders"]
     return Table(
         title="compare",
         columns=[Column(name=name, heading=name) for name in names],
         rows=[
             [
                 row.recipe,
+                row.wrap,
                 row.runs,
                 row.timed_steps,
                 *(value for name in intervals for value in _three(getattr(row, name))),
+                *(value for name in rates for value in _three(getattr(row.throughput, name))),
+                *(getattr(row.throughput, name) for name in figures),
                 *(getattr(row, name) for name in plain),
                 "; ".join(row.confounders),
             ]
             for row in comparison.recipes
         ],
     )
+
+
+def wrapping_table(comparison: "Comparison") -> Table:
+    """What wrapping alone does, recipe by recipe."""
+    return Table(
+        title="Wrapping alone",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="wrap", heading="wrap", right=False),
+            Column(name="against", heading="against", right=False),
+            Column(name="speed_pct", heading="speed"),
+        ],
+        rows=[
+            (
+                row.recipe,
+                row.wrap,
+                row.against,
+                with_interval(row.speed_pct, lambda value: show_pct(value, signed=True)),
+            )
+            for row in comparison.wrapping
+        ],
+        note="speed = T_against / T − 1. The recipes above are each held against the baseline in the same wrapping.",
+    )
+
+
+def tables(comparison: "Comparison") -> list[Table]:
+    """What the terminal and the page show."""
+    wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
+    return [speed_table(comparison), *wrapping, throughput_table(comparison), cost_table(comparison)]
 
 
 def with_interval(estimate: "Estimate | None", show: Any) -> str:
@@ -164,7 +237,11 @@ def caveats(row: "RecipeResult") -> str:
 def _relative(row: "RecipeResult", estimate: "Estimate | None", baseline: str) -> str:
     if row.recipe == baseline:
         return "–"
-    return with_interval(estimate, lambda value: show_pct(value, signed=True))
+    return with_interval(estimate, _signed)
+
+
+def _signed(value: float | None) -> str:
+    return show_pct(value, signed=True)
 
 
 def _without_interval(estimate: "Estimate | None") -> "Estimate | None":

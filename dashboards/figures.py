@@ -62,7 +62,7 @@ def memory(comparison: Comparison) -> go.Figure:
     """Peak memory of each recipe."""
     rows = [row for row in comparison.recipes if row.peak_memory_bytes is not None]
     figure = _figure("peak memory (GiB)", "")
-    figure.add_trace(_bars({row.recipe: (row.peak_memory_bytes or 0) / 2**30 for row in rows}, "%{x:.3g} GiB"))
+    figure.add_trace(_bars({row.name: (row.peak_memory_bytes or 0) / 2**30 for row in rows}, "%{x:.3g} GiB"))
     figure.update_layout(height=90 + 42 * len(rows))
     return figure
 
@@ -89,7 +89,7 @@ def parts_of_traces(traces: list[Traced]) -> go.Figure:
         for part in trace.parts:
             totals[part.name] = max(totals.get(part.name, 0), part.time_ns)
     names = sorted(totals, key=lambda name: -totals[name])[:MOST_PARTS]
-    return _grouped(names, {trace.recipe: _times(trace.parts) for trace in traces})
+    return _grouped(names, {trace.group: _times(trace.parts) for trace in traces})
 
 
 def _times(parts: list[Part]) -> dict[str, float]:

@@ -11,6 +11,7 @@ COLOURS = {
 _SPARE = ("#56b4e9", "#8c6d31", "#7b4173")
 
 
-def colour_of(recipe: str) -> str:
-    """The recipe's colour; one of the spare ones, always the same, for a recipe that has none."""
+def colour_of(name: str) -> str:
+    """The colour of `mxtw` or `mxtw, layer`; one of the spare ones, always the same, for a recipe that has none."""
+    recipe = name.partition(",")[0]
     return COLOURS.get(recipe) or _SPARE[sum(recipe.encode()) % len(_SPARE)]

@@ -51,7 +51,7 @@ def overview() -> Table:
             Column(name="all_gather", heading="all-gather", right=False),
             Column(name="summary", heading="what it is", right=False, fold=True),
         ],
-        rows=[(row.name, ", ".join(row.aliases), fp8_gemms(row), row.all_gather, row.summary) for row in RECIPES],
+        rows=[(row.name, ", ".join(row.aliases), row.float8_gemms, row.all_gather, row.summary) for row in RECIPES],
         note="stepscope recipes NAME shows one operand by operand; profile-train --recipe NAME trains with it.",
     )
 
@@ -85,7 +85,7 @@ def in_words(recipe: Recipe) -> list[str]:
     if recipe.power_of_2_scales:
         said.append("Scales are rounded down to powers of two.")
     if recipe.is_float8:
-        said.append(f"{fp8_gemms(recipe)} of the 3 GEMMs of a linear layer run in FP8.")
+        said.append(f"{recipe.float8_gemms} of the 3 GEMMs of a linear layer run in FP8.")
     if recipe.same_casts_as:
         other = recipe_called(recipe.same_casts_as)
         differing = [what for what, differs in _beyond_casts(recipe, other).items() if differs]
@@ -94,11 +94,6 @@ def in_words(recipe: Recipe) -> list[str]:
             f"from {' and '.join(differing)}."
         )
     return said
-
-
-def fp8_gemms(recipe: Recipe) -> int:
-    """How many of the three GEMMs have FP8 operands."""
-    return sum(getattr(recipe, names[0]).granularity is not None for _, names in GEMMS)
 
 
 def _beyond_casts(recipe: Recipe, other: Recipe) -> dict[str, bool]:

@@ -95,17 +95,16 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
     """The parts of the page, in order; a figure without data is left out."""
     from ..analyzers.where_time import phases, traced
     from . import figures
-    from .compare import cost_table, speed_table
+    from .compare import tables
 
-    speed, cost = speed_table(comparison), cost_table(comparison)
-    by_recipe = {row.recipe: phases([run for run in runs if run.recipe == row.recipe]) for row in comparison.recipes}
-    first = {run.recipe: run for run in reversed(runs)}
-    looked_at = [traced(first[row.recipe]) for row in comparison.recipes if row.recipe in first]
+    shown = tables(comparison)
+    groups = {row.name: [run for run in runs if run.name in row.run_names] for row in comparison.recipes}
+    by_recipe = {name: phases(group) for name, group in groups.items()}
+    looked_at = [traced(group[0], name) for name, group in groups.items() if group]
     traces = [trace for trace in looked_at if trace]
     series, what = _use_over_time(runs)
     found = [
-        Section(title=speed.title, table=speed, how=speed.note or ""),
-        Section(title=cost.title, table=cost, how=cost.note or ""),
+        *(Section(title=table.title, table=table, how=table.note or "") for table in shown),
         Section(
             title="Loss",
             figure=figures.loss(runs),
@@ -127,7 +126,7 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
     if traces:
         found.append(_where_time_went(traces, figures))
     if any(row.peak_memory_bytes is not None for row in comparison.recipes):
-        found.append(Section(title="Peak memory", figure=figures.memory(comparison), how=cost.note or ""))
+        found.append(Section(title="Peak memory", figure=figures.memory(comparison), how=shown[-1].note or ""))
     if series:
         found.append(
             Section(

@@ -43,6 +43,17 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
 
 
+class Linear(msgspec.Struct, frozen=True, kw_only=True):
+    """A linear layer, and the precision its GEMMs were set to run in."""
+
+    name: str
+    out_features: int
+    in_features: int
+    precision: Literal["bf16", "float8"]
+    why: str | None = None
+    """Why it stays in bf16."""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of the job."""
 
@@ -95,8 +106,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Model facts: `name`, `parameters`, `hidden_size`, `num_hidden_layers`, `vocab_size`, …"""
     data: dict[str, Any] = {}
     """Data facts: `file`, `sha256`, `examples`, `truncated`, `training_rows`, `padded_share`, …"""
-    linears: dict[str, list[str]] = {}
-    """Names of the linear layers by the precision they were set to run in: `float8`, `bf16`."""
+    linear_layers: list[Linear] = []
     versions: dict[str, str]
     """Package → version, read from the imported module."""
     environment: dict[str, str] = {}

@@ -54,6 +54,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         return self.input.granularity is not None
 
     @property
+    def float8_gemms(self) -> int:
+        """How many of a linear layer's three GEMMs have FP8 operands."""
+        operands = (self.input, self.grad_output, self.grad_output_for_grad_weight)
+        return sum(operand.granularity is not None for operand in operands)
+
+    @property
     def is_microscaled(self) -> bool:
         """Whether scales belong to blocks of 32 values, as only sm_100 and later compute natively."""
         return self.input.granularity == "block32"

@@ -381,3 +381,38 @@ def test_runs_that_come_with_the_project_are_compared_only_where_named(make: Mak
     Maker(make.parent / "sample")("b", recipe_name="mxtw")
     assert [row.recipe for row in compared(make).recipes] == ["bf16"]
     assert len(read_runs([make.parent / "sample"])[0]) == 1
+
+
+def test_with_both_wrappings_each_recipe_is_held_against_the_baseline_in_its_own(make: Maker) -> None:
+    """bf16 200 → 100 by layer; mxtw 160 → 50: precision alone gains 25 % and 100 %, layer wrapping 100 % and 220 %."""
+    times = {("bf16", "whole"): 200, ("bf16", "layer"): 100, ("mxtw", "whole"): 160, ("mxtw", "layer"): 50}
+    for (name, wrap), duration in times.items():
+        for repeat in (1, 2):
+            make(f"{name}-{wrap}-{repeat}", recipe_name=name, durations=[duration] * 8, config={"wrap": wrap})
+    comparison = compared(make)
+    rows = {row.name: row for row in comparison.recipes}
+    assert list(rows) == ["bf16, whole", "bf16, layer", "mxtw, whole", "mxtw, layer"]
+    speeds = {name: row.speed_vs_baseline_pct.median for name, row in rows.items() if row.speed_vs_baseline_pct}
+    assert speeds == {"mxtw, whole": pytest.approx(25), "mxtw, layer": pytest.approx(100)}
+    assert all(row.confounders == [] for row in comparison.recipes)
+    effects = {(effect.recipe, effect.wrap, effect.against): effect.speed_pct.median for effect in comparison.wrapping}
+    assert effects == {("bf16", "layer", "whole"): pytest.approx(100), ("mxtw", "layer", "whole"): pytest.approx(220)}
+
+
+def test_where_each_recipe_ran_in_another_wrapping_it_stays_a_confounder(make: Maker) -> None:
+    make("a", config={"wrap": "whole"})
+    make("b", recipe_name="mxtw", config={"wrap": "layer"})
+    comparison = compared(make)
+    assert [(row.name, row.confounders) for row in comparison.recipes] == [
+        ("bf16", []), ("mxtw", ["wrap: whole vs layer"])
+    ]  # fmt: skip
+    assert comparison.wrapping == []
+
+
+def test_runs_of_one_name_in_two_folders_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for day in ("monday", "tuesday"):
+        (tmp_path / day).mkdir()
+        Maker(tmp_path / day)("bf16")
+    Maker(tmp_path)("mxtw", recipe_name="mxtw")
+    runs, _ = read_runs([tmp_path])
+    assert sorted(run.name for run in runs) == ["monday/bf16", "mxtw", "tuesday/bf16"]

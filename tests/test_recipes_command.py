@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stepscope.dashboards.cli import main
-from stepscope.dashboards.recipes import fp8_gemms, in_words
+from stepscope.dashboards.recipes import in_words
 from stepscope.record.recipes import RECIPES, recipe
 
 
@@ -24,7 +24,7 @@ def test_mxtw_is_said_to_compute_what_tensorwise_does_and_what_differs(capsys: p
 
 
 def test_gw_hp_runs_two_of_three_gemms_in_fp8() -> None:
-    assert {row.name: fp8_gemms(row) for row in RECIPES} == {
+    assert {row.name: row.float8_gemms for row in RECIPES} == {
         "bf16": 0, "tensorwise": 3, "rowwise": 3, "rowwise_with_gw_hp": 2, "mxtw": 3, "mxfp8": 3
     }  # fmt: skip
     assert "2 of the 3 GEMMs of a linear layer run in FP8." in in_words(recipe("rw_gw_hp"))

@@ -29,8 +29,8 @@ def test_every_part_is_there_and_says_how_to_read_it(page: Path) -> None:
     text = without_plotly(page)
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == [
-        "Before you quote a number", "Speed, against bf16", "Memory, utilisation and loss", "Loss", "Step time",
-        "Phases of a step", "CPU operators", "Peak memory", "CPU use over time", "The runs",
+        "Before you quote a number", "Speed, against bf16", "Throughput", "Memory, utilisation and loss",
+        "Loss", "Step time", "Phases of a step", "CPU operators", "Peak memory", "CPU use over time", "The runs",
     ]  # fmt: skip
     for part in text.split("<h2>")[2:]:
         assert re.search(r"<p>\w.{20,}?</p>", part, re.DOTALL), part[:40]

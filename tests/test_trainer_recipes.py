@@ -29,7 +29,7 @@ from stepscope.trainer.learning_rate import lr_factor
 from stepscope.trainer.loop import Job
 from stepscope.trainer.models import build_model
 from stepscope.trainer.place import Place
-from stepscope.trainer.precision import apply_recipe, float8_config
+from stepscope.trainer.precision import Precision, apply_recipe, float8_config
 from stepscope.trainer.resolve import resolved
 from stepscope.trainer.sharding import unwrapped
 from stepscope.trainer.tokens import byte_tokenizer
@@ -83,13 +83,25 @@ def test_mxtw_is_tensorwise_with_padding_and_a_float8_all_gather() -> None:
     )
 
 
+def named(done: Precision, precision: str) -> list[str]:
+    return [linear.name for linear in done.linears if linear.precision == precision]
+
+
+def test_in_bf16_every_layer_says_that_the_recipe_has_no_fp8() -> None:
+    done = apply_recipe(build_model("pico", seed=1, device=CPU), recipe("bf16"), NO_GPU, keep=["lm_head"])
+    assert {linear.why for linear in done.linears} == {"recipe bf16 has no FP8 GEMM"}
+
+
 def test_fp8_reaches_every_linear_layer_but_the_output_and_says_so() -> None:
     model = build_model("pico", seed=1, device=CPU)
     done = apply_recipe(model, recipe("tensorwise"), NO_GPU, keep=["lm_head"])
     assert done.emulated_why == "no GPU"
-    assert done.linears["bf16"] == ["lm_head"]
-    assert len(done.linears["float8"]) == 2 * 7
-    kinds = {name: type(model.get_submodule(name)).__name__ for names in done.linears.values() for name in names}
+    assert named(done, "bf16") == ["lm_head"]
+    assert len(named(done, "float8")) == 2 * 7
+    assert [(linear.name, linear.out_features, linear.in_features, linear.why) for linear in done.linears[1:2]] == [
+        ("model.layers.0.self_attn.k_proj", 64, 128, None)
+    ]
+    kinds = {linear.name: type(model.get_submodule(linear.name)).__name__ for linear in done.linears}
     assert {kind for name, kind in kinds.items() if name != "lm_head"} == {"Float8Linear"}
     assert kinds["lm_head"] == "Linear"
 
@@ -97,7 +109,8 @@ def test_fp8_reaches_every_linear_layer_but_the_output_and_says_so() -> None:
 def test_layers_that_a_pattern_names_stay_in_bf16() -> None:
     model = build_model("pico", seed=1, device=CPU)
     done = apply_recipe(model, recipe("rowwise"), NO_GPU, keep=["lm_head", "*.k_proj", "model.layers.0.mlp.*"])
-    assert done.linears["bf16"] == [
+    assert [linear.why for linear in done.linears[:2]] == [None, "--fp8-filter *.k_proj"]
+    assert named(done, "bf16") == [
         "model.layers.0.self_attn.k_proj",
         "model.layers.0.mlp.gate_proj",
         "model.layers.0.mlp.up_proj",
@@ -115,9 +128,9 @@ def test_a_pattern_that_names_no_layer_is_refused() -> None:
 def test_microscaling_wraps_the_weights_of_every_chosen_layer() -> None:
     model = build_model("pico", seed=1, device=CPU)
     done = apply_recipe(model, recipe("mxfp8"), NO_GPU, keep=["lm_head"])
-    kinds = {type(model.get_parameter(f"{name}.weight").data).__name__ for name in done.linears["float8"]}
+    kinds = {type(model.get_parameter(f"{name}.weight").data).__name__ for name in named(done, "float8")}
     assert kinds == {"MXFP8TrainingWeightWrapperTensor"}
-    assert (len(done.linears["float8"]), done.emulated_why) == (14, "no GPU")
+    assert (len(named(done, "float8")), done.emulated_why) == (14, "no GPU")
 
 
 def test_a_layer_whose_size_is_no_multiple_of_16_is_refused() -> None:

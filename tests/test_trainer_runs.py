@@ -71,7 +71,8 @@ def test_a_finished_runs_manifest_says_what_ran_and_how_it_ended(finished: tuple
     assert (manifest.world.size, manifest.world.backend) == (2, "gloo")
     assert [device.kind for device in manifest.devices] == ["cpu", "cpu"]
     assert manifest.config["seq_len"] == 64
-    assert len(manifest.linears["float8"]) == 14
+    assert sum(linear.precision == "float8" for linear in manifest.linear_layers) == 14
+    assert {linear.why for linear in manifest.linear_layers if linear.precision == "bf16"} == {"--fp8-filter lm_head"}
     assert manifest.ended_ns is not None
     assert manifest.ended_ns > manifest.started_ns
     assert {"torch", "torchao", "transformers"} <= manifest.versions.keys()

@@ -45,6 +45,7 @@ def model_facts(model: nn.Module, name: str) -> dict[str, Any]:
         "vocab_size": config.vocab_size,
         "tied_embeddings": bool(config.tie_word_embeddings),
         "attention": config._attn_implementation,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         **{field: getattr(config, field, None) for field in fields},
     }
 

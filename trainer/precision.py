@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..record.errors import ConfigError
+from ..record.manifest import Linear
 from ..record.recipes import Cast, Recipe
 from .hardware import Hardware
 
@@ -25,8 +26,8 @@ class Precision:
 
     emulated_why: str | None
     """Why FP8 is computed by emulation; None where the hardware computes it, or nothing is FP8."""
-    linears: dict[str, list[str]]
-    """Names of linear layers by the precision they run in: `float8`, `bf16`."""
+    linears: list[Linear]
+    """Every linear layer, in the model's order."""
 
     @property
     def emulated(self) -> bool:
@@ -44,9 +45,11 @@ def apply_recipe(model: nn.Module, recipe: Recipe, hardware: Hardware, *, keep: 
 
     ConfigError for a pattern that matches none, and for sizes that FP8 GEMMs refuse.
     """
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    names = list(layers)
     if not recipe.is_float8:
-        return Precision(emulated_why=None, linears={"float8": [], "bf16": names})
+        why_bf16 = dict.fromkeys(names, f"recipe {recipe.name} has no FP8 GEMM")
+        return Precision(emulated_why=None, linears=_described(layers, why_bf16))
     for pattern in keep:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(f"--fp8-filter: {pattern} matches no linear layer; there are {', '.join(names[:8])} …")
@@ -55,8 +58,27 @@ def apply_recipe(model: nn.Module, recipe: Recipe, hardware: Hardware, *, keep: 
     why = hardware.why_emulated(recipe)
     convert = _to_microscaled if recipe.is_microscaled else _to_float8
     convert(model, recipe, chosen, emulate=why is not None)
-    kept = [name for name in names if name not in chosen]
-    return Precision(emulated_why=why, linears={"float8": chosen, "bf16": kept})
+    kept = {name: _why_kept(name, keep) for name in names if name not in chosen}
+    return Precision(emulated_why=why, linears=_described(layers, kept))
+
+
+def _why_kept(name: str, keep: Sequence[str]) -> str:
+    pattern = next(pattern for pattern in keep if fnmatch.fnmatchcase(name, pattern))
+    return f"--fp8-filter {pattern}"
+
+
+def _described(layers: dict[str, nn.Linear], kept: dict[str, str]) -> list[Linear]:
+    """All layers; those of `kept` stay in bf16, for the reason that stands there."""
+    return [
+        Linear(
+            name=name,
+            out_features=layer.out_features,
+            in_features=layer.in_features,
+            precision="bf16" if name in kept else "float8",
+            why=kept.get(name),
+        )
+        for name, layer in layers.items()
+    ]
 
 
 def _to_float8(model: nn.Module, recipe: Recipe, names: list[str], *, emulate: bool) -> None:

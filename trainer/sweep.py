@@ -34,13 +34,14 @@ _PLACES = ("out", "run_name", "resume", "config", "preset", "hints")
 def planned(config: Config) -> list[Cell]:
     """The runs in order. ConfigError for a recipe or wrapping that is named twice or unknown."""
     kinds = [(recipe(name).name, wrap) for name in config.recipes for wrap in config.wraps]
-    several_wraps = len({wrap for _, wrap in kinds}) > 1
     cells = []
     for repeat in range(1, config.repeats + 1):
         turn = (repeat - 1) % len(kinds)
         for name, wrap in kinds[turn:] + kinds[:turn]:
-            run = name if config.repeats == 1 else f"{name}-{repeat}"
-            cells.append(Cell(run=f"{wrap}/{run}" if several_wraps else run, recipe=name, wrap=wrap, repeat=repeat))
+            parts = [name]
+            parts += [wrap] if len(config.wraps) > 1 else []
+            parts += [str(repeat)] if config.repeats > 1 else []
+            cells.append(Cell(run="-".join(parts), recipe=name, wrap=wrap, repeat=repeat))
     return cells
 
 

@@ -23,6 +23,19 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
     return line
 
 
+def precision_words(manifest: Manifest) -> str:
+    """Which linear layers compute in FP8, and why the others don't; nothing for a recipe without FP8."""
+    if not manifest.recipe.is_float8:
+        return ""
+    kept: dict[str, int] = {}
+    for linear in manifest.linear_layers:
+        if linear.why:
+            kept[linear.why] = kept.get(linear.why, 0) + 1
+    count = len(manifest.linear_layers)
+    rest = ", ".join(f"{layers} in bf16 by {why}" for why, layers in kept.items())
+    return f"{count - sum(kept.values())} of {count} linear layers compute in FP8" + (f"; {rest}" if rest else "")
+
+
 def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
     """How it ended and the commands that look at it, as whole lines."""
     if outcome.state == "interrupted":

@@ -32,7 +32,7 @@ from .resolve import resolved_recipe
 from .resume import restore, rewind
 from .stopping import StopRequest
 from .watch import Watch
-from .words import closing_words, opening_words
+from .words import closing_words, opening_words, precision_words
 
 
 def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopRequest) -> int:
@@ -79,7 +79,10 @@ def run_rank(
             telemetry = run.telemetry_path(here.node)
             stack.enter_context(Sampler(telemetry, config.telemetry_period, device_uuids(here), os.getppid()))
         built = build(config, here, hardware)
-        manifest.model, manifest.data, manifest.linears = built.model_facts, built.data_facts, built.precision.linears
+        manifest.model, manifest.data = built.model_facts, built.data_facts
+        manifest.linear_layers = built.precision.linears
+        if words := precision_words(manifest):
+            progress.note(words)
         if here.rank == 0:
             run.write_manifest(manifest)
         job = built.job
