@@ -156,7 +156,13 @@ def test_a_file_and_a_preset_fill_in_what_flags_leave_open(
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("lr = ", "does not read as TOML"), ("learning_rate = 1", "learning_rate"), ('steps = "many"', "steps")],
+    [
+        ("lr = ", "does not read as TOML"),
+        ("learning_rate = 1", "has a setting 'learning_rate'"),
+        ("stepz = 1", "did you mean steps?"),
+        ("[train]\nlr = 1", "'train'"),
+        ('steps = "many"', "steps"),
+    ],
 )
 def test_a_settings_file_that_is_no_good_is_named_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str

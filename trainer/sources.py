@@ -5,6 +5,8 @@ A flag wins over all of them, a file over a preset.
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from ..record.errors import ConfigError
 from ..record.run import RunDir
 from ..record.sweep import FILE as SWEEP_FILE
 from ..record.sweep import read_sweep
+from .config import Config
 from .resolve import SHIPPED
 
 PRESETS = Path(__file__).with_name("presets.toml")
@@ -68,11 +71,18 @@ def settings_of_sweep(path: Path) -> dict[str, Any]:
 def settings_of_file(path: Path) -> dict[str, Any]:
     """A TOML file's settings, named as the flags are, with `-` or `_`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"--config: there is no file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"--config: {path} does not read as TOML ({error})") from None
+    known = [field.name for field in fields(Config)]
+    for name in settings:
+        if _field(name) not in known:
+            near = get_close_matches(_field(name), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "settings are named as the flags of profile-train --help"
+            raise ConfigError(f"--config: {path} has a setting {name!r} that there is not; {hint}")
+    return settings
 
 
 def preset(name: str) -> dict[str, Any]:
