@@ -4,6 +4,8 @@ A trace is exported as plain JSON on the training thread (the profiler's own wor
 under its name only when whole. Steps are numbered from 1, in the trace (`ProfilerStep#7`) as in the step files.
 """
 
+import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,33 +17,25 @@ from typing import Self
 from torch.profiler import ProfilerAction, profile, supported_activities
 
 from ..record.run import RunDir
+from ..record.units import show_bytes
 from .guard import Part
+from .schedule import Schedule
 from .trace_file import pack
+
+_log = logging.getLogger("stepscope.profiling")
+
+FREE_SHARE = 0.5
+"""The share of the free disk that the next window may take, uncompressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """`repeat` windows, each of `wait` steps without the profiler, `warmup` steps unrecorded, `active` recorded."""
+class Recorded:
+    """What torch.profiler records beside names and times."""
 
-    wait: int
-    warmup: int
-    active: int
-    repeat: int = 1
-
-    def action(self, step: int) -> ProfilerAction:
-        """What the profiler does during step `step`, counted from 1."""
-        cycle, at = divmod(max(step, 1) - 1, self.wait + self.warmup + self.active)
-        if cycle >= self.repeat or at < self.wait:
-            return ProfilerAction.NONE
-        if at < self.wait + self.warmup:
-            return ProfilerAction.WARMUP
-        last = at == self.wait + self.warmup + self.active - 1
-        return ProfilerAction.RECORD_AND_SAVE if last else ProfilerAction.RECORD
-
-    def opens(self, step: int) -> bool:
-        """Whether `step` is the first recorded one of a window."""
-        cycle, at = divmod(step - 1, self.wait + self.warmup + self.active)
-        return cycle < self.repeat and at == self.wait + self.warmup
+    shapes: bool = True
+    memory: bool = True
+    stacks: bool = False
+    modules: bool = False
 
 
 class TorchWindow:
@@ -57,33 +51,39 @@ class TorchWindow:
         schedule: Schedule,
         *,
         after: int = 0,
-        shapes: bool = True,
-        memory: bool = True,
-        stacks: bool = False,
+        recorded: Recorded | None = None,
+        limit_bytes: int | None = None,
     ) -> None:
-        """The schedule begins after step `after`; the rest are record_shapes, profile_memory and with_stack."""
+        """The first step to come is the one after `after`.
+
+        A window that would bring this rank's traces over `limit_bytes` (compressed), or fill half of the free disk,
+        is cut, judged by the bytes a step took in the windows before it.
+        """
         self._run, self._rank, self._schedule = run, rank, schedule
-        self._shapes, self._memory, self._stacks = shapes, memory, stacks
+        self._recorded = recorded or Recorded()
+        self._limit_bytes = limit_bytes
         self._part = Part("torch.profiler")
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepscope-trace")
-        self._after = after
         self._step = after + 1
         self._first = after + 1
         """The step that opened the latest window."""
+        self._plain_bytes = self._packed_bytes = self._steps_written = 0
+        self._judged: int | None = None
         self._profiler: profile | None = None
 
     @property
     def recording(self) -> bool:
         """Whether the profiler is on during the coming step, warm-up included: such a step is not a timed one."""
-        return self._part.works and self._action(self._step) != ProfilerAction.NONE
+        return self._part.works and self._schedule.action(self._step) != ProfilerAction.NONE
 
     def step(self, number: int) -> None:
         """Step `number` has ended."""
         self._step = number + 1
         if self._profiler and self._part.works:
             with self._guarded():
+                self._cut_to_fit(self._schedule.prepares(self._step))
                 self._profiler.step()  # a window that has ended is exported in here
-        if self._schedule.opens(self._step - self._after):
+        if self._schedule.opens(self._step):
             self._first = self._step
 
     def __enter__(self) -> Self:
@@ -91,11 +91,12 @@ class TorchWindow:
         with self._guarded():
             profiler = profile(
                 activities=supported_activities(),
-                schedule=self._action,
+                schedule=lambda step: self._schedule.action(step),
                 on_trace_ready=self._export,
-                record_shapes=self._shapes,
-                profile_memory=self._memory,
-                with_stack=self._stacks,
+                record_shapes=self._recorded.shapes,
+                profile_memory=self._recorded.memory,
+                with_stack=self._recorded.stacks,
+                with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
             profiler.start()
@@ -115,15 +116,36 @@ class TorchWindow:
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             yield
 
-    def _action(self, step: int) -> ProfilerAction:
-        return self._schedule.action(step - self._after)
+    def _cut_to_fit(self, first: int | None) -> None:
+        """Judge the span that begins at `first`, once, before its warm-up."""
+        if first is None or first == self._judged or not self._steps_written:
+            return
+        self._judged = first
+        asked = self._schedule.steps_of(first)
+        free = FREE_SHARE * shutil.disk_usage(self._run.path).free
+        fits = int(free / (self._plain_bytes / self._steps_written))
+        if self._limit_bytes is not None and self._packed_bytes:
+            left = self._limit_bytes - self._packed_bytes
+            fits = min(fits, int(left / (self._packed_bytes / self._steps_written)))
+        if fits < asked:
+            self._schedule = self._schedule.cut(first, max(0, fits))
+            _log.warning(
+                "the window at step %d records %d of %d steps: a step takes %s, and the limit or the disk has no room",
+                first,
+                max(0, fits),
+                asked,
+                show_bytes(self._plain_bytes / self._steps_written),
+            )
 
     def _export(self, profiler: profile) -> None:
         trace = self._run.trace_path(self._rank, self._first)
         plain = trace.with_name(f".{trace.name.removesuffix('.gz')}.part")
         profiler.export_chrome_trace(str(plain))
+        self._plain_bytes += plain.stat().st_size
+        self._steps_written += max(1, self._step - self._first)
         self._writing.submit(self._pack, plain, trace)
 
     def _pack(self, plain: Path, trace: Path) -> None:
         with self._part.guarded():
             pack(plain, trace)
+            self._packed_bytes += trace.stat().st_size

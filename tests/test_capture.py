@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerAction, profile
 
 from stepscope.profiling.ranges import region
+from stepscope.profiling.schedule import Schedule
 from stepscope.profiling.trace_file import pack
-from stepscope.profiling.window import Schedule, TorchWindow
+from stepscope.profiling.window import TorchWindow
+from stepscope.record.errors import ConfigError
 from stepscope.record.run import RunDir
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
@@ -22,7 +24,7 @@ RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
 
 
 def test_a_schedule_waits_warms_up_and_records_then_repeats() -> None:
-    schedule = Schedule(wait=2, warmup=1, active=2, repeat=2)
+    schedule = Schedule.cycles(wait=2, warmup=1, active=2, repeat=2)
     cycle = [NONE, NONE, WARMUP, RECORD, SAVE]
     assert [schedule.action(step) for step in range(1, 13)] == [*cycle, *cycle, NONE, NONE]
     assert [step for step in range(1, 13) if schedule.opens(step)] == [4, 9]
@@ -30,7 +32,7 @@ def test_a_schedule_waits_warms_up_and_records_then_repeats() -> None:
 
 @given(st.integers(0, 4), st.integers(0, 3), st.integers(1, 4), st.integers(1, 3))
 def test_every_window_records_exactly_its_active_steps(wait: int, warmup: int, active: int, repeat: int) -> None:
-    schedule = Schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)
+    schedule = Schedule.cycles(wait=wait, warmup=warmup, active=active, repeat=repeat)
     actions = [schedule.action(step) for step in range(1, 60)]
     assert sum(action in (RECORD, SAVE) for action in actions) == active * repeat
     assert actions.count(SAVE) == repeat
@@ -38,7 +40,51 @@ def test_every_window_records_exactly_its_active_steps(wait: int, warmup: int, a
     assert sum(schedule.opens(step) for step in range(1, 60)) == repeat
 
 
-def trained(folder: Path, schedule: Schedule, steps: int, **flags: bool) -> dict[str, dict[str, Any]]:
+@given(st.integers(0, 4), st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.integers(0, 9))
+def test_a_schedule_after_a_step_is_the_same_shifted(
+    wait: int, warmup: int, active: int, repeat: int, after: int
+) -> None:
+    shifted = Schedule.cycles(wait=wait, warmup=warmup, active=active, repeat=repeat, after=after)
+    plain = Schedule.cycles(wait=wait, warmup=warmup, active=active, repeat=repeat)
+    assert [shifted.action(after + step) for step in range(1, 60)] == [plain.action(step) for step in range(1, 60)]
+
+
+def test_spans_of_steps_are_written_as_first_and_last() -> None:
+    schedule = Schedule.at("3:4, 8", warmup=1)
+    assert schedule.spans == ((3, 4), (8, 8))
+    assert schedule.last == 8
+    actions = [schedule.action(step) for step in range(1, 10)]
+    assert actions == [NONE, WARMUP, RECORD, SAVE, NONE, NONE, WARMUP, SAVE, NONE]
+
+
+@pytest.mark.parametrize("text", ["", "0:3", "5:4", "a", "1:2:3", "4:6,6:7", "8,3", "1-4"])
+def test_a_text_that_is_no_spans_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="write first:last"):
+        Schedule.at(text)
+
+
+def test_a_cut_span_is_shorter_or_gone_and_the_others_stay() -> None:
+    schedule = Schedule.at("3:6,9:9")
+    assert schedule.cut(3, 2).spans == ((3, 4), (9, 9))
+    assert schedule.cut(3, 9).spans == schedule.spans
+    assert schedule.cut(9, 0).spans == ((3, 6),)
+
+
+def test_windows_end_where_the_limit_of_bytes_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    window = TorchWindow(RunDir(tmp_path), 0, Schedule.at("2:3,6:9,12:13"), limit_bytes=1)
+    with window:
+        for number in range(1, 4):
+            window.step(number)
+        window._writing.submit(lambda: None).result()  # the first trace is on disk, and over the limit
+        for number in range(4, 15):
+            window.step(number)
+    assert [path.name for path in RunDir(tmp_path).traces()] == ["rank0.2.pt.trace.json.gz"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "the window at step 6 records 0 of 4 steps", "the window at step 12 records 0 of 2 steps"
+    ]  # fmt: skip
+
+
+def trained(folder: Path, schedule: Schedule, steps: int, **flags: Any) -> dict[str, dict[str, Any]]:
     """Traces of a loop of matrix products, by file name."""
     run = RunDir(folder)
     recording = []
@@ -58,7 +104,7 @@ def annotations(trace: dict[str, Any]) -> list[str]:
 
 
 def test_each_window_becomes_one_trace_named_by_rank_and_first_step(tmp_path: Path) -> None:
-    traces = trained(tmp_path, Schedule(wait=1, warmup=1, active=2, repeat=2), steps=9)
+    traces = trained(tmp_path, Schedule.cycles(wait=1, warmup=1, active=2, repeat=2), steps=9)
     assert list(traces) == ["rank3.3.pt.trace.json.gz", "rank3.7.pt.trace.json.gz"]
     steps = [[name for name in annotations(trace) if name.startswith("ProfilerStep")] for trace in traces.values()]
     assert steps == [["ProfilerStep#3", "ProfilerStep#4"], ["ProfilerStep#7", "ProfilerStep#8"]]
@@ -66,17 +112,17 @@ def test_each_window_becomes_one_trace_named_by_rank_and_first_step(tmp_path: Pa
 
 
 def test_a_window_cut_short_is_written_with_the_steps_it_has(tmp_path: Path) -> None:
-    [(name, trace)] = trained(tmp_path, Schedule(wait=1, warmup=0, active=5), steps=3).items()
+    [(name, trace)] = trained(tmp_path, Schedule.cycles(wait=1, warmup=0, active=5), steps=3).items()
     assert name == "rank3.2.pt.trace.json.gz"
     assert annotations(trace).count("step") == 2
 
 
 def test_a_run_that_ends_before_its_window_leaves_no_trace(tmp_path: Path) -> None:
-    assert trained(tmp_path, Schedule(wait=5, warmup=1, active=1), steps=3) == {}
+    assert trained(tmp_path, Schedule.cycles(wait=5, warmup=1, active=1), steps=3) == {}
 
 
 def test_the_trace_holds_shapes_and_memory_but_no_host_name_and_no_path(tmp_path: Path) -> None:
-    [trace] = trained(tmp_path, Schedule(wait=0, warmup=1, active=1), steps=3).values()
+    [trace] = trained(tmp_path, Schedule.cycles(wait=0, warmup=1, active=1), steps=3).values()
     products = [event for event in trace["traceEvents"] if event["name"] == "aten::mm"]
     assert products[0]["args"]["Input Dims"][:2] == [[8, 8], [8, 8]]
     assert [event for event in trace["traceEvents"] if event["name"] == "[memory]"]
@@ -106,7 +152,7 @@ def test_a_profiler_that_fails_is_switched_off_and_training_goes_on(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(profile, "export_chrome_trace", full_disk)
-    with TorchWindow(RunDir(tmp_path), 0, Schedule(wait=0, warmup=1, active=1, repeat=2)) as window:
+    with TorchWindow(RunDir(tmp_path), 0, Schedule.cycles(wait=0, warmup=1, active=1, repeat=2)) as window:
         for number in range(1, 5):
             window.step(number)
         assert not window.recording

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from ..profiling.sampler import Sampler
-from ..profiling.window import Schedule, TorchWindow
+from ..profiling.schedule import Schedule
+from ..profiling.window import TorchWindow
 from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
@@ -90,7 +91,7 @@ def run_rank(
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
         watch = stack.enter_context(Watch(run, here.rank, manifest, progress))
-        window = TorchWindow(run, here.rank, schedule(config), after=done) if config.profile else None
+        window = TorchWindow(run, here.rank, schedule(config, done), after=done) if config.profile else None
         if window:
             stack.enter_context(window)
         stop.training = True
@@ -124,13 +125,14 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
     )
 
 
-def schedule(config: Config) -> Schedule:
-    """When the profiler records."""
-    return Schedule(
+def schedule(config: Config, done: int) -> Schedule:
+    """When the profiler records, in a run that goes on after `done` steps."""
+    return Schedule.cycles(
         wait=config.profile_wait or 0,
         warmup=config.profile_warmup,
         active=config.profile_active or 1,
         repeat=config.profile_repeat,
+        after=done,
     )
 
 
