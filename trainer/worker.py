@@ -51,7 +51,7 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
         last.ended = stopped(ended.signum, ended.steps) if ended.signum else completed
     if last.outcome.state == "failed":
         abandon(last, here)
-    if here.rank == 0 and last.run:
+    if here.rank == 0 and last.run and last.run.manifest_path.exists():
         sys.stderr.write(closing_words(last.run, last.outcome, hints=config.hints))
         sys.stdout.write(f"{last.run.path}\n")
     return last.exit_code
