@@ -141,6 +141,9 @@ class TorchWindow:
         trace = self._run.trace_path(self._rank, self._first)
         plain = trace.with_name(f".{trace.name.removesuffix('.gz')}.part")
         profiler.export_chrome_trace(str(plain))
+        if not plain.is_file():  # the profiler's writer fails without a word, and leaves what it has
+            plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)
+            raise OSError(f"{trace.name} could not be written; is the disk full, or the folder gone?")
         self._plain_bytes += plain.stat().st_size
         self._steps_written += max(1, self._step - self._first)
         self._writing.submit(self._pack, plain, trace)

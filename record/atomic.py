@@ -15,3 +15,12 @@ def write_atomically(path: Path, data: bytes) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """Write `data` over the file at `path` in the room it has; where that cannot hold it, OSError before any change."""
+    with path.open("r+b", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, len(data))
+        file.write(data)
+        file.truncate(len(data))
+        os.fsync(file.fileno())

@@ -4,7 +4,11 @@ Caught once per command (`dashboards.cli`, `trainer.command`), printed as one li
 Anything else is a bug of ours and keeps its traceback.
 """
 
+import errno
 from pathlib import Path
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a full disk and of a used-up quota."""
 
 
 class UserError(Exception):
@@ -32,3 +36,11 @@ def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or its kind where it has none: for a report in one line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def plain_reason(error: OSError) -> str:
+    """What the system refused and where, in words that say the way out where it is a full disk."""
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno in NO_SPACE:
+        return f"the disk is full{place}; make room"
+    return f"{error.strerror or type(error).__name__}{place}"

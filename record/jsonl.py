@@ -1,6 +1,8 @@
 """Append-only JSON lines: one line a record, flushed as written; a reader tolerates a last line cut by a crash."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +16,29 @@ class JsonlWriter:
 
     def __init__(self, path: Path) -> None:
         """Open `path` for appending, creating it."""
+        self._path = path
         self._file = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder()
 
     def write(self, record: Any) -> None:
-        """Append one record as a line."""
-        self._file.write(self._encoder.encode(record) + b"\n")
+        """Append one record as a line: the whole of it or, where the disk is full, none of it and an OSError."""
+        line = memoryview(self._encoder.encode(record) + b"\n")
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(before)
+            raise
+
+    @property
+    def lost(self) -> bool:
+        """Whether the file is no longer at its path: it was removed or moved, and what is written is for nobody."""
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Close the file; further writes fail."""

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from .atomic import write_atomically
-from .errors import TraceError
+from .atomic import write_atomically, write_over
+from .errors import NO_SPACE, TraceError
 from .recipes import Recipe
 
 SCHEMA = "stepscope.run/1"
@@ -120,8 +120,17 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write `run.json` so that a reader sees the old text or the new one, never half of one."""
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    """Write `run.json` so that a reader sees the old text or the new one, never half of one.
+
+    On a full disk there is no room for both: the new one is then written over the old one.
+    """
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not path.exists():
+            raise
+        write_over(path, data)
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -7,6 +7,7 @@ written its part; `step.json` in it says what it is. Data order and learning rat
 import shutil
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from ..record.errors import UserError, first_line
+from ..record.errors import NO_SPACE, UserError, first_line
 from ..record.run import RunDir
+from .ranks import CommonError
 from .sharding import unwrapped
 
 _FACTS = "step.json"
@@ -90,7 +92,11 @@ class Checkpoints:
             if self._rank == 0:
                 self._publish(facts)
         except (CheckpointException, OSError, RuntimeError) as error:
-            raise UserError(self._failure(facts.step, error)) from error
+            line = self._failure(facts.step, error)
+            if self._rank == 0:  # what there is of it may be what fills the disk
+                shutil.rmtree(self._part(facts.step), ignore_errors=True)
+            # torch tells every rank when one fails; only the first rank publishes
+            raise (CommonError if isinstance(error, CheckpointException) else UserError)(line) from error
 
     def _publish(self, facts: Facts) -> None:
         part, whole = self._part(facts.step), self._folder / f"step-{facts.step}"
@@ -106,13 +112,33 @@ class Checkpoints:
         return self._folder / f".step-{step}.part"
 
     def _failure(self, step: int, error: BaseException) -> str:
-        cause: BaseException = error
-        if isinstance(error, CheckpointException) and error.failures:
-            cause = next(iter(error.failures.values()))[0]
-        text = " ".join(str(cause).split())[:300] or type(cause).__name__
-        good = max(all_checkpoints(self._folder).items(), key=lambda item: item[1].step, default=None)
-        rest = f"go on from step {good[1].step} with --resume" if good else "there is no earlier one"
-        return f"the checkpoint of step {step} could not be written ({text}); mend that, then {rest}"
+        causes = [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
+        if any(_is_full(cause, self._folder) for cause in causes):
+            reason, mend = "the disk is full", "make room"
+        else:
+            reason, mend = " ".join(str(causes[0]).split())[:300] or type(causes[0]).__name__, "mend that"
+        way = ways_on(RunDir(self._folder.parent))
+        return f"the checkpoint of step {step} could not be written ({reason}); {mend}, then {way}"
+
+
+def ways_on(run: RunDir) -> str:
+    """How to go on with a run that had to stop."""
+    good = max((facts.step for facts in all_checkpoints(run.checkpoints).values()), default=None)
+    if good is None:
+        return "start again (there is no checkpoint to go on from)"
+    return f"go on from step {good} with --resume {run.path}"
+
+
+def _is_full(error: BaseException | None, folder: Path) -> bool:
+    """Whether the error, or one that led to it, is that the disk is full; torch's own writer does not say why."""
+    if error is None:
+        return False
+    if isinstance(error, OSError):
+        return error.errno in NO_SPACE
+    if "failed writing" in str(error) or "unexpected pos" in str(error):
+        with suppress(OSError):
+            return shutil.disk_usage(folder).free < 1 << 20
+    return _is_full(error.__cause__ or error.__context__, folder)
 
 
 def all_checkpoints(folder: Path) -> dict[Path, Facts]:

@@ -13,7 +13,7 @@ from ..record.program import run, single
 from .config import RUN_GROUP, Config, is_sweep
 from .ranks import is_worker
 from .sources import settings_from_elsewhere
-from .stopping import Stopped, StopRequest
+from .stopping import Stopped, StopRequest, nothing_recorded
 
 if TYPE_CHECKING:
     from .hardware import Hardware
@@ -42,8 +42,7 @@ def profile_train(
 
     silence_known_noise()
     stop = StopRequest()
-    if is_worker(os.environ):
-        stop.install()
+    stop.install()
     from .hardware import probe
     from .resolve import resolved, resolved_recipe
 
@@ -105,4 +104,6 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(program(), sys.argv[1:])
     except Stopped as stopped:
+        if not is_worker(os.environ):
+            sys.stderr.write(nothing_recorded(stopped.signum))
         return 128 + stopped.signum

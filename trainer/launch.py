@@ -4,6 +4,7 @@ import os
 import sys
 import uuid
 from contextlib import suppress
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -16,20 +17,23 @@ from .config import Config
 from .hardware import Hardware
 from .outcome import LOST_CONTACT, settle, stopped
 from .ranks import RUN_FOLDER
-from .stopping import signal_name
+from .stopping import nothing_recorded, signal_name
 
 
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
     processes = config.nproc or 1
+    missing = [folder for folder in (config.out, *config.out.parents) if not folder.exists()]
     run = _folder(config)
     os.environ[RUN_FOLDER] = str(run.path)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, hardware.cores // processes)))
+    # How long a stop waits for the step and its checkpoint before workers are killed; torch's own 30 s is too short.
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
     try:
         outcome = _supervise(run, processes, arguments)
     finally:
         _end_stragglers()
-        _tidy(run, processes)
+        _tidy(run, processes, missing)
     return _answer(run, outcome)
 
 
@@ -95,7 +99,10 @@ def _answer(run: RunDir, outcome: Outcome | None) -> int:
     if outcome is None or outcome.state == "completed":
         return 0
     if outcome.state == "interrupted":
-        return outcome.exit_code or 130
+        code = outcome.exit_code or 130
+        if not run.manifest_path.exists():
+            sys.stderr.write(nothing_recorded(code - 128))
+        return code
     message = outcome.message or "a worker failed"
     if run.path.exists() and str(run.path) not in message:
         message += f" (the run is in {run.path})"
@@ -104,15 +111,16 @@ def _answer(run: RunDir, outcome: Outcome | None) -> int:
     raise error
 
 
-def _tidy(run: RunDir, processes: int) -> None:
-    """Remove what holds nothing: logs without a line, and the run's folder if no rank wrote into it."""
+def _tidy(run: RunDir, processes: int, made: list[Path]) -> None:
+    """Remove what holds nothing: logs without a line, and the run's folder and those `made` for it if all are empty."""
     for rank in range(processes):
         log = run.log_path(rank)
         with suppress(OSError):
             if log.stat().st_size == 0:
                 log.unlink()
     with suppress(OSError):
-        run.path.rmdir()
+        for folder in (run.path, *made):
+            folder.rmdir()
 
 
 def _end_stragglers() -> None:

@@ -12,7 +12,6 @@ from torch.distributed.tensor import DTensor
 
 from ..profiling.ranges import region
 from ..profiling.window import TorchWindow
-from ..record.errors import UserError
 from ..record.recipes import Recipe
 from ..record.steps import Mark, Step
 from .batches import HeldOutRows, TrainingRows
@@ -22,6 +21,7 @@ from .config import Config
 from .evaluation import answer_logits, evaluate, summed_loss
 from .learning_rate import lr_factor
 from .precision import precompute_scales
+from .ranks import CommonError
 from .sharding import accumulate
 from .stopping import StopRequest
 from .watch import Watch
@@ -140,7 +140,7 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     total, asked, signums = agreed.tolist()
     loss_of_all = total / tokens_of_all
     if not math.isfinite(loss_of_all):
-        raise UserError(
+        raise CommonError(
             f"the loss is {loss_of_all} at step {number} and training cannot go on from there; lower --lr (it is "
             f"{lr:.3g}), warm up longer, or look at the last steps in the run's folder"
         )

@@ -7,19 +7,24 @@ import json
 import os
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from ..record.errors import TraceError, UserError
+from ..record.errors import TraceError, UserError, plain_reason
 from ..record.manifest import Outcome
 from ..record.run import RunDir
 from .facts import without_home
+from .place import Place
+from .ranks import CommonError
 from .stopping import Stopped, signal_name
 
 LOST_CONTACT = "lost contact with another rank"
+_LESS_MEMORY = "lower --micro-batch or --seq-len, or add --activation-checkpointing"
+_NO_HOST_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "std::bad_alloc")
 _PEER_GONE = ("gloo", "Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
 
 
@@ -39,7 +44,8 @@ def settle(run: RunDir | None, outcome: Outcome) -> Outcome:
         steps = _steps_finished(run) if outcome.steps is None else outcome.steps
         manifest.outcome = msgspec.structs.replace(outcome, steps=steps)
         manifest.ended_ns = time.time_ns()
-        run.write_manifest(manifest)
+        with suppress(OSError):  # the folder is gone, or its disk full
+            run.write_manifest(manifest)
     return manifest.outcome
 
 
@@ -53,12 +59,25 @@ class LastWord:
         self.ended: Outcome | None = None
         """How training ended, once it has."""
         self.outcome = Outcome()
+        self.standing = Outcome()
+        """What the manifest says: this rank's own outcome, or the word of the rank that was the cause."""
+        self.shared = False
+        """Whether other ranks have the same to say: all failed alike, or lost contact with the one that failed."""
         self._rank = rank
 
     @property
     def exit_code(self) -> int:
         """For the process: 0, 1 or 2 for a failure, 128 and the signal's number for a stop that was asked for."""
         return self.outcome.exit_code or 0
+
+    def said_on(self, here: Place) -> bool:
+        """Whether the cause is another rank of the same node, which says it itself."""
+        cause = self.standing
+        return (
+            cause.rank not in (None, here.rank)
+            and (cause.rank or 0) // here.local_world == here.node
+            and not (cause.message or "").startswith(LOST_CONTACT)
+        )
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -77,9 +96,10 @@ class LastWord:
             code = error.exit_code if isinstance(error, UserError) else 1
             line = explain(error, self.run, self._rank)
             self.outcome = Outcome(state="failed", message=line, rank=self._rank, exit_code=code)
+            self.shared = isinstance(error, CommonError) or is_lost_contact(error)
         else:
             return False
-        settle(self.run, self.outcome)
+        self.standing = settle(self.run, self.outcome)
         _tell_launcher(self.outcome.message or "")
         return True
 
@@ -100,16 +120,31 @@ def explain(error: Exception, run: RunDir | None, rank: int) -> str:
     text = text if len(text) <= 300 else text[:297] + "..."
     kind = type(error).__name__
     if is_lost_contact(error):
-        line = f"{LOST_CONTACT} (rank {rank}: {kind}: {text})"
+        line = f"{LOST_CONTACT}: its process, its machine or the network ended; that node's log says more"
+        line += f" (found by rank {rank}: {kind})"
     elif kind == "OutOfMemoryError":
-        line = f"rank {rank} ran out of GPU memory; lower --micro-batch or --seq-len, or add --activation-checkpointing"
+        line = f"rank {rank} ran out of GPU memory; {_LESS_MEMORY}"
+    elif is_out_of_host_memory(error):
+        line = f"rank {rank} ran out of the machine's memory; {_LESS_MEMORY}, or start fewer processes with --nproc"
+    elif isinstance(error, OSError):
+        line = f"rank {rank} failed: {plain_reason(error)}"
     else:
         line = f"rank {rank} failed with {kind}: {text}"
     if run is None:
         return line
     path = run.error_path(rank)
-    path.write_text("".join(without_home(traceback.format_exception(error))), encoding="utf-8")
+    try:
+        path.write_text("".join(without_home(traceback.format_exception(error))), encoding="utf-8")
+    except OSError:  # the folder is gone, or its disk full
+        return line
     return f"{line}; traceback in {path}"
+
+
+def is_out_of_host_memory(error: Exception) -> bool:
+    """Whether the machine had no memory left to give."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_HOST_MEMORY)
+    )
 
 
 def is_lost_contact(error: Exception) -> bool:
@@ -128,7 +163,8 @@ def _tell_launcher(line: str) -> None:
         # torch's launcher takes the earliest failure for the cause: a lost contact is dated after the loss.
         when = int(time.time()) + line.startswith(LOST_CONTACT)
         message = {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(when)}}
-        Path(place).write_text(json.dumps({"message": message}), encoding="utf-8")
+        with suppress(OSError):
+            Path(place).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
 def _steps_finished(run: RunDir) -> int | None:

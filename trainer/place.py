@@ -32,13 +32,15 @@ class Place(NamedTuple):
 
 def place(environment: Mapping[str, str]) -> Place:
     """This process's place."""
+    rank, world = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     local_rank = int(environment.get("LOCAL_RANK", 0))
+    local_world = int(environment.get("LOCAL_WORLD_SIZE", world))
     return Place(
-        rank=int(environment["RANK"]),
+        rank=rank,
         local_rank=local_rank,
-        world=int(environment["WORLD_SIZE"]),
-        local_world=int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"])),
-        node=int(environment.get("GROUP_RANK", 0)),
+        world=world,
+        local_world=local_world,
+        node=int(environment.get("GROUP_RANK", rank // local_world)),
         device=torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"),
     )
 
@@ -59,3 +61,10 @@ def same_everywhere(text: str | None) -> str:
     told = [text]
     dist.broadcast_object_list(told)
     return told[0] or ""
+
+
+def ranks_without(fact: bool) -> list[int]:  # noqa: FBT001 - a rank's answer, not a switch
+    """The ranks on which `fact` does not hold, on every rank."""
+    answers = [fact] * dist.get_world_size()
+    dist.all_gather_object(answers, fact)
+    return [rank for rank, answer in enumerate(answers) if not answer]

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: during set-up they end a worker at once, during training all ranks finish the same step first."""
+"""SIGINT and SIGTERM: during set-up they end a process at once; during training all ranks finish the same step."""
 
 import signal
 from types import FrameType
@@ -33,6 +33,11 @@ class StopRequest:
         self.signum = self.signum or signum
         if not self.training:
             raise Stopped(signum)
+
+
+def nothing_recorded(signum: int) -> str:
+    """What a stop before training says, as a whole line."""
+    return f"profile-train: stopped by {signal_name(signum)} before training began; nothing was recorded\n"
 
 
 def signal_name(signum: int) -> str:

@@ -7,6 +7,7 @@ it the first rank makes one.
 import os
 import sys
 import time
+import uuid
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch.distributed as dist
 from ..profiling.sampler import Sampler
 from ..profiling.schedule import Schedule
 from ..profiling.window import TorchWindow
+from ..record.errors import UserError
 from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
@@ -25,15 +27,17 @@ from .export import save_model
 from .facts import device_facts, environment_facts, git_commit, plain_settings, version_facts, without_home
 from .hardware import Hardware
 from .loop import Ended, train
-from .outcome import LOST_CONTACT, LastWord, stopped
-from .place import Place, place, process_group, same_everywhere
+from .outcome import LastWord, stopped
+from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
-from .ranks import RUN_FOLDER
+from .ranks import RUN_FOLDER, CommonError
 from .resolve import resolved_recipe
 from .resume import restore, rewind
 from .stopping import StopRequest
 from .watch import Watch
 from .words import closing_words, opening_words, precision_words
+
+_SHOWN_WITHIN_S = 3.0
 
 
 def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopRequest) -> int:
@@ -47,19 +51,61 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
         completed = Outcome(state="completed", exit_code=0, steps=ended.steps)
         last.ended = stopped(ended.signum, ended.steps) if ended.signum else completed
     if last.outcome.state == "failed":
-        abandon(last.outcome, here)
-    if here.rank == 0 and last.run:
+        abandon(last, here)
+    if here.rank == 0 and last.run and last.run.manifest_path.exists():
         sys.stderr.write(closing_words(last.run, last.outcome, hints=config.hints))
         sys.stdout.write(f"{last.run.path}\n")
     return last.exit_code
 
 
 def agree_on_run(config: Config, here: Place) -> RunDir:
-    """The folder that our launcher has made, or one that the first rank makes now; the same on every rank."""
-    made = os.environ.get(RUN_FOLDER) or (str(config.resume) if config.resume else None)
-    if made is None and here.rank == 0:
-        made = str(new_run(config.out, config.run_name or default_run_name(config.recipe)).path)
-    return RunDir(Path(same_everywhere(made)))
+    """The folder that our launcher has made, or one that the first rank makes now; the same on every rank.
+
+    Each rank takes it by its own --out. CommonError where some do not find there what the first rank has put into it.
+    """
+    if RUN_FOLDER in os.environ:
+        return RunDir(Path(os.environ[RUN_FOLDER]))
+    resumed = RunDir(config.resume) if config.resume else None
+    name = mark = ""
+    if here.rank == 0:
+        first = resumed or new_run(config.out, config.run_name or default_run_name(config.recipe))
+        name, mark = first.name, _leave_mark(first)
+    run = resumed or RunDir(config.out / same_everywhere(name))
+    path = run.path / same_everywhere(mark)
+    blind = ranks_without(_appears(path))
+    if here.rank == 0 and mark:
+        path.unlink(missing_ok=True)
+    if not blind:
+        return run
+    if here.rank == 0 and not resumed:
+        run.path.rmdir()
+    nodes = ", ".join(str(node) for node in sorted({rank // here.local_world for rank in blind}))
+    raise CommonError(
+        f"node {nodes} does not see what rank 0 has put into the run's folder, {run.path.absolute()} here; it must be "
+        f"on storage that all nodes see, and {'--resume' if resumed else '--out'} must name it on each"
+    )
+
+
+def _leave_mark(run: RunDir) -> str:
+    """Put an empty file into the run's folder and answer its name; none where there is no such folder."""
+    mark = run.path / f".seen-by-all.{uuid.uuid4().hex}"
+    try:
+        mark.touch()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise UserError(f"{run.path}: cannot be written to ({error.strerror})") from None
+    return mark.name
+
+
+def _appears(path: Path) -> bool:
+    """Whether `path` is there; network storage has a few seconds to show it."""
+    until = time.monotonic() + _SHOWN_WITHIN_S
+    while not os.path.exists(path):  # false, not an error, where a folder may not be entered
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def run_rank(
@@ -143,16 +189,16 @@ def log_to(path: Path) -> None:
     os.close(file)
 
 
-def abandon(outcome: Outcome, here: Place) -> None:
+def abandon(last: LastWord, here: Place) -> None:
     """End a failed rank's process at once: a process group with a dead member may never let go.
 
-    Under our own launcher the launcher says why, once for all ranks; elsewhere the rank that failed does.
+    Under our own launcher the launcher says why, once for all ranks. Elsewhere the rank that failed does, and one rank
+    a node where all failed alike or lost contact with one of another node.
     """
-    message = outcome.message or "failed"
-    if RUN_FOLDER not in os.environ and not message.startswith(LOST_CONTACT):
-        sys.stderr.write(f"profile-train: {message}\n")
+    if RUN_FOLDER not in os.environ and (not last.shared or (here.local_rank == 0 and not last.said_on(here))):
+        sys.stderr.write(f"profile-train: {last.standing.message or 'failed'}\n")
     sys.stderr.flush()
-    os._exit(outcome.exit_code or 1)
+    os._exit(last.outcome.exit_code or 1)
 
 
 def device_uuids(here: Place) -> list[str]:
