@@ -1,5 +1,7 @@
 """The ground floor: files that appear whole, run folders that never collide, numbers as people read them."""
 
+import errno
+import io
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.record.atomic import write_atomically
-from stepscope.record.errors import ConfigError, TraceError, UserError
+from stepscope.record.errors import ConfigError, TraceError, UserError, plain_reason
 from stepscope.record.jsonl import JsonlWriter, read_jsonl
 from stepscope.record.manifest import Device, Manifest, Outcome, World
 from stepscope.record.program import run, single
@@ -239,3 +241,58 @@ def test_a_bug_keeps_its_traceback() -> None:
 
     with pytest.raises(ZeroDivisionError):
         run(single(command, "thing"), [])
+
+
+def test_a_line_that_the_disk_takes_only_a_part_of_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullAfterFourBytes:
+        def __init__(self, file: io.FileIO) -> None:
+            self.file, self.left = file, 4
+            self.fileno, self.truncate, self.close = file.fileno, file.truncate, file.close
+
+        def write(self, data: memoryview) -> int:
+            if not self.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            taken, self.left = self.left, 0
+            return self.file.write(data[:taken])
+
+    path = tmp_path / "steps.rank0.jsonl"
+    with JsonlWriter(path) as writer:
+        writer.write(a_step(1))
+        whole = path.read_bytes()
+        monkeypatch.setattr(writer, "_file", FullAfterFourBytes(writer._file))
+        with pytest.raises(OSError, match="No space left"):
+            writer.write(a_step(2))
+    assert path.read_bytes() == whole
+
+
+def test_a_file_that_was_removed_or_replaced_under_its_writer_counts_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "steps.rank0.jsonl"
+    with JsonlWriter(path) as writer:
+        assert not writer.lost
+        path.rename(tmp_path / "elsewhere")
+        assert writer.lost
+        path.touch()
+        assert writer.lost
+
+
+def test_where_a_full_disk_has_no_room_for_two_manifests_the_new_one_is_written_over_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = RunDir(tmp_path)
+    monkeypatch.setattr("stepscope.record.manifest.write_atomically", full)
+    with pytest.raises(OSError, match="No space left"):
+        run.write_manifest(a_manifest())
+    run.manifest_path.write_bytes(b"{}" * 5000)
+    run.write_manifest(a_manifest(outcome=Outcome(state="failed", message="the disk is full")))
+    assert run.manifest().outcome.message == "the disk is full"
+
+
+def test_what_the_system_refused_is_said_in_plain_words_with_the_place() -> None:
+    assert plain_reason(OSError(errno.ENOSPC, "No space left on device", "a/b")) == "the disk is full (a/b); make room"
+    assert plain_reason(OSError(errno.EDQUOT, "Disk quota exceeded")) == "the disk is full; make room"
+    assert plain_reason(OSError(errno.EACCES, "Permission denied", "a/b")) == "Permission denied (a/b)"

@@ -53,7 +53,11 @@ def until_step(process: subprocess.Popen[str], run: RunDir, step: int) -> None:
             "rank 1 ran out of GPU memory; lower --micro-batch or --seq-len, or add --activation-checkpointing",
             marks=pytest.mark.slow,
         ),
-        ("memory", "rank 1 ran out of the machine's memory; lower --micro-batch or --seq-len, or add --activation-ch"),
+        pytest.param(
+            "memory",
+            "rank 1 ran out of the machine's memory; lower --micro-batch or --seq-len, or add --activation-checkp",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["bug", "gpu-memory", "memory"],
 )

@@ -100,6 +100,7 @@ def test_nodes_that_do_not_share_the_folder_are_told_so_and_leave_no_run(tmp_pat
     assert list(tmp_path.glob("node-*/own/*")) == []
 
 
+@pytest.mark.slow
 def test_a_worker_killed_on_one_node_ends_the_other_with_a_readable_line(tmp_path: Path, qa_file: Path) -> None:
     shared = tmp_path / "shared"
     nodes = start(tmp_path, qa_file, "--out", str(shared), "--run-name", "run", "--steps", "5000")
