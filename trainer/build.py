@@ -32,7 +32,13 @@ def build(config: Config, here: Place, hardware: Hardware) -> Built:
     recipe = resolved_recipe(config)
     tokenizer = tokenizer_for(name)
     data = load_dataset(
-        config.data or SHIPPED_DATA, tokenizer, seq_len=seq_len, held_out=config.eval_samples, pack=config.pack
+        config.data or SHIPPED_DATA,
+        tokenizer,
+        seq_len=seq_len,
+        held_out=config.eval_samples,
+        pack=config.pack,
+        split=config.data_split,
+        columns=config.data_columns,
     )
     model: Any = build_model(name, seed=config.seed, device=here.device, dtype=DTYPES[config.master_dtype])
     facts = model_facts(model, name)

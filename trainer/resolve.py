@@ -169,8 +169,11 @@ def _processes(config: Config, hardware: Hardware, environment: Mapping[str, str
 
 
 def _check_places(config: Config) -> None:
-    if config.data is None or not config.data.is_file():
-        raise ConfigError(f"--data: there is no file {config.data}")
+    from .examples import data_source
+    from .forms import reading
+
+    data_source(config.data or SHIPPED_DATA, config.data_split)
+    reading(config.data_columns)
     if config.model and config.model.startswith(("/", ".")) and not Path(config.model).is_dir():
         raise ConfigError(f"--model: there is no folder {config.model}")
     name = config.run_name
