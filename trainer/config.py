@@ -55,8 +55,10 @@ class Config:
     pack: Annotated[bool, Parameter(group=_DATA, negative="", show_default=False)] = False
     """Several examples to a row, each attending to itself only, instead of one padded example to a row."""
 
-    steps: Annotated[int, Parameter(group=_OPTIMIZER)] = 20
-    """Optimizer steps."""
+    steps: Annotated[int | None, Parameter(group=_OPTIMIZER)] = None
+    """Optimizer steps. [default: 20]"""
+    epochs: Annotated[float | None, Parameter(group=_OPTIMIZER)] = None
+    """Passes over the training rows, a part of one too; excludes --steps."""
     micro_batch: Annotated[int, Parameter(group=_OPTIMIZER)] = 2
     """Rows per rank and forward pass."""
     accumulation: Annotated[int, Parameter(group=_OPTIMIZER)] = 1
