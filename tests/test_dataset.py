@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.trainer.batches import load_dataset
-from stepscope.trainer.examples import read_conversations
+from stepscope.trainer.examples import data_source, read_conversations
 from stepscope.trainer.resolve import SHIPPED_DATA
 from stepscope.trainer.tokens import byte_tokenizer
 
@@ -46,7 +46,7 @@ def test_nothing_in_it_cites_or_invents_a_law() -> None:
 
 @pytest.mark.parametrize("pack", [True, False])
 def test_it_fits_the_default_length_with_some_to_hold_out(pack: bool) -> None:  # noqa: FBT001
-    assert sum(1 for _ in read_conversations(SHIPPED_DATA)) == len(LINES)
+    assert sum(1 for _ in read_conversations(data_source(SHIPPED_DATA))) == len(LINES)
     data = load_dataset(SHIPPED_DATA, byte_tokenizer(), seq_len=256, held_out=32, pack=pack)
     assert data.facts["truncated"] == 0
     assert data.facts["training_rows"] >= (60 if pack else 100)

@@ -14,7 +14,7 @@ from stepscope.record.recipes import Cast, recipe
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import Hardware
-from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe
+from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe, with_steps
 
 CPU = Hardware(gpus=0, capability=None, cores=2)
 HOPPER = Hardware(gpus=4, capability=(9, 0), cores=64)
@@ -40,6 +40,8 @@ def asked(qa_file: Path) -> Config:
         ({"warmup_ratio": 1.5}, "--warmup-ratio"),
         ({"steps": 5, "warmup_steps": 6}, "--warmup-steps"),
         ({"steps": 0}, "--steps"),
+        ({"steps": 5, "epochs": 1.0}, "--epochs"),
+        ({"epochs": 0.0}, "--epochs"),
         ({"lr": 0.0}, "--lr"),
         ({"lr": float("nan")}, "--lr"),
         ({"betas": (0.9, 1.0)}, "--betas"),
@@ -123,6 +125,55 @@ def test_a_warm_up_ratio_becomes_steps(asked: Config) -> None:
     assert resolved(replace(asked, steps=40), CPU, {}).warmup_steps == 4
     assert resolved(replace(asked, steps=40, warmup_ratio=0.25), CPU, {}).warmup_steps == 10
     assert resolved(replace(asked, steps=40, warmup_steps=0), CPU, {}).warmup_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rows", "steps"),
+    [(1, 100, 25), (2, 100, 50), (1, 101, 26), (0.5, 100, 13), (0.28, 100, 7), (0.01, 100, 1)],
+)
+def test_epochs_become_steps_of_the_total_batch_the_last_one_filled_up(
+    asked: Config, epochs: float, rows: int, steps: int
+) -> None:
+    before = resolved(replace(asked, epochs=epochs, profile=False), CPU, {})
+    assert (before.steps, before.warmup_steps) == (None, None)
+    config = with_steps(before, rows=rows, rows_per_step=4)
+    assert (config.steps, config.epochs, config.warmup_steps) == (steps, None, round(steps / 10))
+
+
+def test_what_depends_on_the_steps_is_settled_with_them(asked: Config) -> None:
+    before = resolved(replace(asked, epochs=1.0, warmup_ratio=0.25), CPU, {})
+    config = with_steps(before, rows=40, rows_per_step=5)
+    assert (config.steps, config.warmup_steps, config.warmup_ratio) == (8, 2, None)
+    assert (config.profile_wait, config.profile_active) == (4, 3)
+    with pytest.raises(ConfigError, match="--warmup-steps: 9 is more than the 8 steps of the run"):
+        with_steps(replace(before, warmup_steps=9), rows=40, rows_per_step=5)
+    with pytest.raises(ConfigError, match="--no-profile"):
+        with_steps(before, rows=5, rows_per_step=5)
+
+
+def test_steps_that_were_given_stay_as_they_are(asked: Config) -> None:
+    config = resolved(replace(asked, steps=7), CPU, {})
+    assert with_steps(config, rows=1000, rows_per_step=1) == config
+    assert resolved(asked, CPU, {}).steps == 20
+
+
+def test_steps_and_epochs_exclude_each_other_across_sources_and_the_nearest_wins(
+    qa_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("epochs = 3\n")
+
+    def length(*flags: str) -> tuple[object, object]:
+        assert main(["--data", str(qa_file), *flags, "--dry-run"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        return shown["steps"], shown["epochs"]
+
+    assert length("--preset", "study-1node") == (None, 1.0)
+    assert length("--preset", "study-multinode-bs64") == (None, 2.0)
+    assert length("--preset", "study-1node", "--config", str(file)) == (None, 3.0)
+    assert length("--preset", "study-1node", "--config", str(file), "--steps", "8") == (8, None)
+    file.write_text("steps = 9\n")
+    assert length("--preset", "study-1node", "--config", str(file)) == (9, None)
 
 
 def test_flags_override_the_recipes_row() -> None:

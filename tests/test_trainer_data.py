@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from stepscope.record.errors import ConfigError, TraceError
+from stepscope.record.errors import ConfigError
 from stepscope.trainer.batches import Batch, HeldOutRows, Layout, Row, TrainingRows, load_dataset
-from stepscope.trainer.examples import IGNORED, Message, read_conversations, tokenize
+from stepscope.trainer.examples import IGNORED, tokenize
+from stepscope.trainer.forms import Message
 from stepscope.trainer.tokens import byte_tokenizer
 
 BOS, END, USER, ASSISTANT = 257, 258, 260, 261
@@ -62,29 +63,6 @@ def test_every_turn_of_the_assistant_counts(tokenizer: Any) -> None:
 def test_a_long_example_is_cut_to_the_positions_there_are(tokenizer: Any) -> None:
     example = tokenize([Message("user", "ab"), Message("assistant", "cdefgh")], tokenizer, 8)
     assert (len(example.inputs), len(example.labels), example.tokens, example.truncated) == (8, 8, 3, True)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}',
-        '{"question": "ab", "answer": "c"}',
-        '{"instruction": "ab", "output": "c", "extra": 1}',
-        '{"instruction": "ab", "input": "", "output": "c"}',
-    ],
-)
-def test_the_known_forms_of_a_line_mean_the_same(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "data.jsonl"
-    path.write_text(f"\n{line}\n")
-    assert list(read_conversations(path)) == [[Message("user", "ab"), Message("assistant", "c")]]
-
-
-@pytest.mark.parametrize("line", ["{", '{"question": "a"}', '{"messages": []}', '{"question": 3, "answer": "b"}', "3"])
-def test_a_line_that_is_no_example_is_named_by_its_number(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "data.jsonl"
-    path.write_text(f'{{"question": "a", "answer": "b"}}\n{line}\n')
-    with pytest.raises(TraceError, match="line 2"):
-        list(read_conversations(path))
 
 
 def test_more_held_out_than_there_is_is_refused(qa_file: Path, tokenizer: Any) -> None:

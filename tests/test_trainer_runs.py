@@ -150,3 +150,18 @@ def test_the_same_module_runs_under_torchrun(tmp_path: Path, qa_file: Path) -> N
     assert done.stdout == f"{run.path}\n"
     assert run.manifest().world.size == 2
     assert sorted(run.steps()) == [0, 1]
+
+
+def test_a_run_of_epochs_has_the_steps_that_its_data_make(tmp_path: Path, qa_file: Path) -> None:
+    # 120 examples less 4 held out, 2 processes with 2 rows a step: 0.1 × 116 / 4 = 2.9 steps.
+    code, _, stderr = finish(start(tmp_path, qa_file, "--epochs", "0.1", "--profile-active", "1"))
+    assert code == 0, stderr
+    run = only_run(tmp_path)
+    manifest = run.manifest()
+    assert (manifest.config["steps"], manifest.config["epochs"], manifest.outcome.steps) == (3, None, 3)
+    assert (manifest.config["profile_wait"], manifest.data["epochs"]) == (1, 0.1034)
+    assert "0.1 epochs" in stderr
+    assert "step 3/3" in stderr
+    steps = run.steps()
+    assert [len(of_rank) for of_rank in steps.values()] == [3, 3]
+    assert [step.lr for step in steps[0]] == pytest.approx([1e-3, 7.5e-4, 2.5e-4])

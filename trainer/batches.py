@@ -4,7 +4,6 @@ The rows of one step are the same set for any split of the same total batch over
 knows the whole order, so that the count of unmasked tokens over all ranks costs no communication.
 """
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 
 from ..record.errors import ConfigError
-from .examples import IGNORED, Example, read_conversations, tokenize
+from .examples import IGNORED, Example, data_source, read_conversations, tokenize
+from .forms import reading
 
 Row = tuple[Example, ...]
 """One example, or several packed, that share `seq_len` positions."""
@@ -125,17 +125,31 @@ class HeldOutRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data file as rows, with what was found in it."""
+    """Data as rows, with what was found in it."""
 
     training: list[Row]
     held_out: list[Row]
     facts: dict[str, Any]
 
 
-def load_dataset(path: Path, tokenizer: Any, *, seq_len: int, held_out: int, pack: bool) -> Dataset:
-    """Read, tokenize, hold out the last `held_out` examples, lay the rest in rows. ConfigError where none is left."""
-    examples = [tokenize(turns, tokenizer, seq_len) for turns in read_conversations(path)]
-    usable = [example for example in examples if example.tokens]
+def load_dataset(
+    path: Path,
+    tokenizer: Any,
+    *,
+    seq_len: int,
+    held_out: int,
+    pack: bool,
+    split: str | None = None,
+    columns: str | None = None,
+) -> Dataset:
+    """Read, tokenize, hold out the last `held_out` examples, lay the rest in rows. ConfigError where none is left.
+
+    `path`, `split` and `columns` are those of `--data`, `--data-split` and `--data-columns`.
+    """
+    source, forms = data_source(path, split), reading(columns)
+    examples = [tokenize(turns, tokenizer, seq_len) for turns in read_conversations(source, forms)]
+    answered = [example for example in examples if len(example.inputs)]
+    usable = [example for example in answered if example.tokens]
     if len(usable) <= held_out:
         raise ConfigError(
             f"--data: {path} has {len(usable)} examples with an answer within --seq-len {seq_len}, and --eval-samples "
@@ -146,10 +160,10 @@ def load_dataset(path: Path, tokenizer: Any, *, seq_len: int, held_out: int, pac
     positions = len(training) * seq_len
     filled = sum(len(example.inputs) for row in training for example in row)
     facts = {
-        "file": path.name,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        **source.facts(forms.columns),
         "examples": len(examples),
-        "without_answer_in_seq_len": len(examples) - len(usable),
+        "without_answer": len(examples) - len(answered),
+        "without_answer_in_seq_len": len(answered) - len(usable),
         "truncated": sum(example.truncated for example in usable),
         "training_rows": len(training),
         "training_tokens": _tokens(training),

@@ -11,13 +11,13 @@ from .loop import Job
 from .models import DTYPES, build_model, checkpoint_activations, model_facts
 from .place import Place
 from .precision import Precision, apply_recipe, kept_patterns, precompute_scales
-from .resolve import SHIPPED_DATA, resolved_recipe
+from .resolve import SHIPPED_DATA, resolved_recipe, with_steps
 from .sharding import compile_layers, shard
 from .tokens import tokenizer_for
 
 
 class Built(NamedTuple):
-    """A job, and what the manifest says about it."""
+    """A job, its settings without anything left open, and what the manifest says about it."""
 
     job: Job
     tokenizer: Any
@@ -32,8 +32,26 @@ def build(config: Config, here: Place, hardware: Hardware) -> Built:
     recipe = resolved_recipe(config)
     tokenizer = tokenizer_for(name)
     data = load_dataset(
-        config.data or SHIPPED_DATA, tokenizer, seq_len=seq_len, held_out=config.eval_samples, pack=config.pack
+        config.data or SHIPPED_DATA,
+        tokenizer,
+        seq_len=seq_len,
+        held_out=config.eval_samples,
+        pack=config.pack,
+        split=config.data_split,
+        columns=config.data_columns,
     )
+    layout = Layout(
+        rank=here.rank,
+        world=here.world,
+        micro_batch=config.micro_batch,
+        accumulation=config.accumulation,
+        seq_len=seq_len,
+        pad=tokenizer.pad_token_id,
+        pack=config.pack,
+        device=here.device,
+    )
+    config = with_steps(config, rows=len(data.training), rows_per_step=layout.rows_per_step)
+    data.facts["epochs"] = round((config.steps or 0) * layout.rows_per_step / len(data.training), 4)
     model: Any = build_model(name, seed=config.seed, device=here.device, dtype=DTYPES[config.master_dtype])
     facts = model_facts(model, name)
     precision = apply_recipe(model, recipe, hardware, keep=kept_patterns(config.fp8_filter))
@@ -58,16 +76,6 @@ def build(config: Config, here: Place, hardware: Hardware) -> Built:
         eps=config.eps,
         weight_decay=config.weight_decay,
         fused=True,
-    )
-    layout = Layout(
-        rank=here.rank,
-        world=here.world,
-        micro_batch=config.micro_batch,
-        accumulation=config.accumulation,
-        seq_len=seq_len,
-        pad=tokenizer.pad_token_id,
-        pack=config.pack,
-        device=here.device,
     )
     job = Job(
         config=config,

@@ -47,14 +47,20 @@ class Config:
     model: Annotated[str | None, Parameter(group=_DATA)] = None
     """Random weights: pico, tiny, llama-1b, -3b, -8b. Or a folder, or a hub id. [default: tiny; llama-1b on GPUs]"""
     data: Annotated[Path | None, Parameter(group=_DATA)] = None
-    """JSONL with question/answer, instruction/output or messages. [default: the Turkish set shipped with this]"""
+    """File or folder of JSONL or Parquet, or owner/name on the hub. [default: the Turkish set shipped with this]"""
+    data_split: Annotated[str | None, Parameter(group=_DATA)] = None
+    """Split of a data set on the hub. [default: train]"""
+    data_columns: Annotated[str | None, Parameter(group=_DATA)] = None
+    """What the data calls its columns, as in question=soru,answer=cevap, where no known name fits."""
     seq_len: Annotated[int | None, Parameter(group=_DATA)] = None
     """Positions per row. [default: 256; 2048 on GPUs]"""
     pack: Annotated[bool, Parameter(group=_DATA, negative="", show_default=False)] = False
     """Several examples to a row, each attending to itself only, instead of one padded example to a row."""
 
-    steps: Annotated[int, Parameter(group=_OPTIMIZER)] = 20
-    """Optimizer steps."""
+    steps: Annotated[int | None, Parameter(group=_OPTIMIZER)] = None
+    """Optimizer steps. [default: 20]"""
+    epochs: Annotated[float | None, Parameter(group=_OPTIMIZER)] = None
+    """Passes over the training rows, a part of one too; excludes --steps."""
     micro_batch: Annotated[int, Parameter(group=_OPTIMIZER)] = 2
     """Rows per rank and forward pass."""
     accumulation: Annotated[int, Parameter(group=_OPTIMIZER)] = 1

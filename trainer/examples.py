@@ -1,47 +1,16 @@
-"""Conversations from JSONL, and their tokens: which positions are answers and count in the loss.
-
-A line has `messages` (a list of role and content), or `question` and `answer`, or `instruction` (with an optional
-`input`) and `output`.
-"""
+"""Conversations from files or the hub, and their tokens: which positions are answers and count in the loss."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..record.errors import ConfigError, TraceError
-
-
-class Message(msgspec.Struct, frozen=True):
-    """One turn of a conversation."""
-
-    role: str
-    content: str
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One line of a data file, in any of the known forms."""
-
-    messages: list[Message] | None = None
-    question: str | None = None
-    answer: str | None = None
-    instruction: str | None = None
-    input: str | None = None
-    output: str | None = None
-
-    def conversation(self) -> list[Message] | None:
-        """Its turns; None where no form is complete."""
-        if self.messages is not None:
-            return self.messages
-        if self.question is not None and self.answer is not None:
-            return [Message("user", self.question), Message("assistant", self.answer)]
-        if self.instruction is not None and self.output is not None:
-            prompt = "\n\n".join(part for part in (self.instruction, self.input) if part)
-            return [Message("user", prompt), Message("assistant", self.output)]
-        return None
+from .forms import Message, MisfitError, Reading
+from .hub import HubSplit, is_hub_id
+from .shards import Shards
 
 
 class Example(NamedTuple):
@@ -57,25 +26,30 @@ class Example(NamedTuple):
 IGNORED = -100
 """The label of a position that does not count, as torch's cross-entropy has it."""
 
+_ANY_FORM = Reading()
 
-def read_conversations(path: Path) -> Iterator[list[Message]]:
-    """The conversations of a JSONL file in order; TraceError names the line that is none."""
-    decoder = msgspec.json.Decoder(Line)
-    with path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                turns = decoder.decode(text).conversation()
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise TraceError(path, f"line {number} is no example ({error})") from None
-            if not turns or all(turn.role != "assistant" for turn in turns):
-                raise TraceError(
-                    path,
-                    f"line {number} has no answer to learn: it needs messages with an assistant's turn, question and "
-                    "answer, or instruction and output",
-                )
-            yield turns
+
+def data_source(path: Path, split: str | None = None) -> Shards | HubSplit:
+    """What `--data` names: files here, else a data set of the hub. ConfigError where it is neither."""
+    if path.exists():
+        if split is not None:
+            raise ConfigError(f"--data-split: {path} is read whole; splits are those of data sets of the hub")
+        return Shards(path)
+    if is_hub_id(path):
+        return HubSplit(path, split)
+    raise ConfigError(f"--data: there is no file or folder {path}")
+
+
+def read_conversations(source: Shards | HubSplit, reading: Reading = _ANY_FORM) -> Iterator[list[Message]]:
+    """The conversations of all rows in order, an empty one where a row has no answer.
+
+    TraceError names the row that fits no form.
+    """
+    for file, place, row in source.rows(reading.columns):
+        try:
+            yield reading.conversation(row)
+        except MisfitError as error:
+            raise TraceError(file, f"{place} {error}") from None
 
 
 def tokenize(turns: list[Message], tokenizer: Any, seq_len: int) -> Example:

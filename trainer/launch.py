@@ -43,7 +43,7 @@ def _folder(config: Config) -> RunDir:
     from .resume import reopen
 
     run = RunDir(config.resume)
-    reopen(run, config.steps)
+    reopen(run, config.steps or 0)
     return run
 
 

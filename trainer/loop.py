@@ -41,6 +41,11 @@ class Job:
     rows: TrainingRows
     held_out: HeldOutRows
 
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.config.steps or 0
+
 
 class Learned(NamedTuple):
     """What all ranks agree on at the end of a step."""
@@ -68,7 +73,7 @@ def train(
     job: Job, window: TorchWindow | None, watch: Watch, checkpoints: Checkpoints, stop: StopRequest, *, done: int = 0
 ) -> Ended:
     """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
-    for number in range(done + 1, job.config.steps + 1):
+    for number in range(done + 1, job.steps + 1):
         marks = _marks_before(window, checkpoints, first=number == done + 1)
         graphs = _graphs_compiled(job)
         if job.device.type == "cuda":
@@ -84,7 +89,7 @@ def train(
         if _evaluation_due(job, number, learned):
             measured |= _evaluation(job)
             marks.append("eval")
-        last = bool(learned.signum) or number == job.config.steps
+        last = bool(learned.signum) or number == job.steps
         held_up_ns = checkpoints.after(number, measured.get("eval_loss"), last=last)
         if held_up_ns is not None:
             measured["checkpoint_ns"] = held_up_ns
@@ -108,7 +113,7 @@ def train(
         watch.record(step, tokens_of_all=learned.tokens_of_all)
         if learned.signum:
             return Ended(number, learned.signum)
-    return Ended(job.config.steps, 0)
+    return Ended(job.steps, 0)
 
 
 def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -> Learned:
@@ -127,7 +132,7 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     with clock.phase("optimizer"):
         norm = torch.nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip)
         grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        lr = (job.config.lr or 0.0) * lr_factor(number - 1, job.config.warmup_steps or 0, job.config.steps)
+        lr = (job.config.lr or 0.0) * lr_factor(number - 1, job.config.warmup_steps or 0, job.steps)
         for group in job.optimizer.param_groups:
             group["lr"] = lr
         job.optimizer.step()
@@ -173,7 +178,7 @@ def _evaluation_due(job: Job, number: int, learned: Learned) -> bool:
     if not len(job.held_out) or learned.signum:
         return False
     every = job.config.eval_every
-    return number == job.config.steps or bool(every and number % every == 0)
+    return number == job.steps or bool(every and number % every == 0)
 
 
 def _evaluation(job: Job) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from ..record.units import show_count, show_loss, show_ns, show_pct
 class Progressing(Protocol):
     """Something that is told of steps and remarks."""
 
+    def expect(self, steps: int) -> None:
+        """So many steps will be in all; said before the first."""
+
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """A step was finished."""
 
@@ -25,6 +28,9 @@ class Progressing(Protocol):
 
 class Silent:
     """For every rank but the first."""
+
+    def expect(self, steps: int) -> None:
+        """Say nothing."""
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """Say nothing."""
@@ -39,10 +45,14 @@ class Silent:
 class Lines:
     """One line every so many steps, for logs."""
 
-    def __init__(self, steps: int, every: int) -> None:
-        """`steps` in all, a line for each `every`."""
-        self._steps = steps
+    def __init__(self, every: int) -> None:
+        """A line for each `every` steps."""
+        self._steps = 0
         self._every = every
+
+    def expect(self, steps: int) -> None:
+        """`steps` in all."""
+        self._steps = steps
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """Write the line where it is due: every so many steps, at the first, the last, and after an evaluation."""
@@ -61,8 +71,8 @@ class Lines:
 class Bar:
     """A bar with the latest figures, for a terminal."""
 
-    def __init__(self, steps: int) -> None:
-        """`steps` in all."""
+    def __init__(self) -> None:
+        """Show an empty bar."""
         self._progress = Progress(
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -71,8 +81,12 @@ class Bar:
             console=Console(stderr=True),
             transient=False,
         )
-        self._task = self._progress.add_task("", total=steps)
+        self._task = self._progress.add_task("", total=None)
         self._progress.start()
+
+    def expect(self, steps: int) -> None:
+        """`steps` in all."""
+        self._progress.update(self._task, total=steps)
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """Move the bar."""
@@ -87,11 +101,11 @@ class Bar:
         self._progress.stop()
 
 
-def progress_for(*, rank: int, steps: int, every: int) -> Progressing:
+def progress_for(*, rank: int, every: int) -> Progressing:
     """What suits this rank and this stderr."""
     if rank:
         return Silent()
-    return Bar(steps) if sys.stderr.isatty() else Lines(steps, every)
+    return Bar() if sys.stderr.isatty() else Lines(every)
 
 
 def describe(step: Step, tokens_of_all: int) -> str:

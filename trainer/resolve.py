@@ -17,6 +17,7 @@ from .shapes import SHAPES
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
 SHIPPED = "shipped"
 """What manifests say of `--data` where it is the shipped set, wherever that is installed."""
+DEFAULT_STEPS = 20
 
 WRAPS = ("whole", "layer")
 
@@ -41,13 +42,18 @@ _AT_LEAST = {
     "weight_decay": 0,
     "seed": 0,
 }
-_MORE_THAN_0 = ("lr", "eps", "clip")
+_MORE_THAN_0 = ("epochs", "lr", "eps", "clip")
 
 
 def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str]) -> Config:
-    """The settings with every default filled in. ConfigError names the flag that cannot be, and says why."""
+    """The settings with every default filled in. ConfigError names the flag that cannot be, and says why.
+
+    With --epochs the steps, and what depends on them, stay open until `with_steps` is told of the data.
+    """
     _check_numbers(config)
     _check_warmup(config)
+    if config.steps is not None and config.epochs is not None:
+        raise ConfigError("--steps and --epochs both set the length of the run; give one of them")
     gpus = hardware.gpus > 0
     model = config.model or ("llama-1b" if gpus else "tiny")
     config = replace(
@@ -57,15 +63,34 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         data=config.data or SHIPPED_DATA,
         seq_len=config.seq_len or (2048 if gpus else 256),
         lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
-        warmup_steps=_warmup_steps(config),
-        warmup_ratio=None,
         nproc=_processes(config, hardware, environment),
     )
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)
     _check_places(config)
-    return _with_window(config)
+    return config if config.epochs is not None else _scheduled(config, config.steps or DEFAULT_STEPS)
+
+
+def with_steps(config: Config, *, rows: int, rows_per_step: int) -> Config:
+    """Resolved settings with --epochs turned into steps, the last of them filled up from the next pass.
+
+    `rows` are those of training, `rows_per_step` those of one step over all ranks. ConfigError where so many steps
+    contradict another setting.
+    """
+    if config.epochs is None:
+        return config
+    steps = math.ceil(round(config.epochs * rows / rows_per_step, 6))
+    return _scheduled(replace(config, epochs=None), max(1, steps))
+
+
+def _scheduled(config: Config, steps: int) -> Config:
+    """Settle what depends on the number of steps: the warm-up and the profiler's window."""
+    if config.warmup_steps is not None and config.warmup_steps > steps:
+        raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
+    ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
+    warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
+    return _with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
 
 
 def resolved_recipe(config: Config) -> Recipe:
@@ -151,14 +176,6 @@ def _check_warmup(config: Config) -> None:
         raise ConfigError("--warmup-steps and --warmup-ratio both set the warm-up; give one of them")
     if config.warmup_ratio is not None and not 0 <= config.warmup_ratio <= 1:
         raise ConfigError(f"--warmup-ratio: a share of the steps, 0 to 1, not {config.warmup_ratio}")
-    if config.warmup_steps is not None and config.warmup_steps > config.steps:
-        raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {config.steps} of --steps")
-
-
-def _warmup_steps(config: Config) -> int:
-    if config.warmup_steps is not None:
-        return config.warmup_steps
-    return round((0.1 if config.warmup_ratio is None else config.warmup_ratio) * config.steps)
 
 
 def _processes(config: Config, hardware: Hardware, environment: Mapping[str, str]) -> int:
@@ -174,8 +191,11 @@ def _processes(config: Config, hardware: Hardware, environment: Mapping[str, str
 
 
 def _check_places(config: Config) -> None:
-    if config.data is None or not config.data.is_file():
-        raise ConfigError(f"--data: there is no file {config.data}")
+    from .examples import data_source
+    from .forms import reading
+
+    data_source(config.data or SHIPPED_DATA, config.data_split)
+    reading(config.data_columns)
     if config.model and config.model.startswith(("/", ".")) and not Path(config.model).is_dir():
         raise ConfigError(f"--model: there is no folder {config.model}")
     name = config.run_name
@@ -183,24 +203,24 @@ def _check_places(config: Config) -> None:
         raise ConfigError(f"--run-name: {name!r} cannot name a folder; use a plain name without slashes")
 
 
-def _with_window(config: Config) -> Config:
+def _with_window(config: Config, steps: int) -> Config:
     """Settle when the profiler records; a run too short for what was asked is refused, defaults shrink to fit."""
     if not config.profile:
         return config
-    if config.profile_active is None and config.profile_wait is None and config.steps <= config.profile_warmup:
+    if config.profile_active is None and config.profile_wait is None and steps <= config.profile_warmup:
         raise ConfigError(
-            f"--steps: {config.steps} leaves no step to record after {config.profile_warmup} of profiler warm-up; "
-            "train longer or add --no-profile"
+            f"the run has {steps} of --steps or --epochs, which leaves none to record after {config.profile_warmup} of "
+            "profiler warm-up; train longer or add --no-profile"
         )
-    left = config.steps - config.profile_warmup * config.profile_repeat
+    left = steps - config.profile_warmup * config.profile_repeat
     active = config.profile_active or max(1, min(3, left // config.profile_repeat - 1))
     spare = left // config.profile_repeat - active
     wait = config.profile_wait if config.profile_wait is not None else max(0, min(5, spare))
     need = (wait + config.profile_warmup + active) * config.profile_repeat
-    if need > config.steps:
+    if need > steps:
         raise ConfigError(
-            f"--profile-wait, --profile-warmup and --profile-active need {need} steps in all, and --steps is "
-            f"{config.steps}; train longer, record less, or add --no-profile"
+            f"--profile-wait, --profile-warmup and --profile-active need {need} steps in all, and the run "
+            f"has {steps}; train longer, record less, or add --no-profile"
         )
     return replace(config, profile_wait=wait, profile_active=active)
 

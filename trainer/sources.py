@@ -31,6 +31,9 @@ ON_RESUME = (
 SWEEP_ON_RESUME = ("resume", "log_every", "hints", "dry_run")
 """The same for a sweep, whose runs must be alike."""
 
+_LENGTH = {"steps", "epochs"}
+"""Two ways to say one thing: whichever the first source gives, the later ones give neither."""
+
 
 def settings_from_elsewhere(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """A cyclopts config source: fills in what the command line leaves open. ConfigError where a source is no good."""
@@ -48,8 +51,13 @@ def settings_from_elsewhere(app: App, commands: tuple[str, ...], arguments: Argu
             sources[given["config"]] = settings_of_file(Path(given["config"]))
         if "preset" in given:
             sources[f"preset {given['preset']}"] = preset(given["preset"])
+    length = given.keys() & _LENGTH
     for source, settings in sources.items():
-        Dict(_known(settings), source=source)(app, commands, arguments)
+        known = _known(settings)
+        if length:
+            known = {name: value for name, value in known.items() if name not in _LENGTH}
+        length |= known.keys() & _LENGTH
+        Dict(known, source=source)(app, commands, arguments)
 
 
 def settings_of_run(path: Path) -> dict[str, Any]:

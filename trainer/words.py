@@ -12,9 +12,10 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
     """One or two lines."""
     world, config = manifest.world, manifest.config
     machine = manifest.devices[0].name if manifest.devices[0].kind == "cuda" else "CPU"
+    length = f"{config['steps']} steps" if config["steps"] else f"{config['epochs']:g} epochs"
     line = (
         f"{manifest.recipe.name}: {config['model']} on {world.size} × {machine} ({world.backend}), "
-        f"{config['steps']} steps, in {run.path}"
+        f"{length}, in {run.path}"
     )
     if manifest.emulated:
         line += (

@@ -114,11 +114,9 @@ def run_rank(
     """Build, train and save."""
     manifest = first_manifest(config, hardware, arguments, here, run)
     if config.resume:
-        rewind(run, manifest, steps=config.steps, rank=here.rank)
+        rewind(run, manifest, steps=config.steps or 0, rank=here.rank)
     with ExitStack() as stack:
-        progress = stack.enter_context(
-            closing(progress_for(rank=here.rank, steps=config.steps, every=config.log_every))
-        )
+        progress = stack.enter_context(closing(progress_for(rank=here.rank, every=config.log_every)))
         progress.note(opening_words(manifest, run))
         if here.rank == 0:
             run.write_manifest(manifest)
@@ -128,11 +126,13 @@ def run_rank(
         built = build(config, here, hardware)
         manifest.model, manifest.data = built.model_facts, built.data_facts
         manifest.linear_layers = built.precision.linears
+        job, config = built.job, built.job.config
+        manifest.config = plain_settings(config)
         if words := precision_words(manifest):
             progress.note(words)
         if here.rank == 0:
             run.write_manifest(manifest)
-        job = built.job
+        progress.expect(job.steps)
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
