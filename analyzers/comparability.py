@@ -15,6 +15,10 @@ from .runs import Run
 
 HARMLESS = {
     "profile": "profiled steps are left out of every timing",
+    **dict.fromkeys(
+        (*("profile_at", "profile_ranks", "profile_shapes", "profile_memory", "profile_stacks", "profile_limit"),),
+        "profiled steps are left out of every timing",
+    ),
     "profile_wait": "profiled steps are left out of every timing",
     "profile_warmup": "profiled steps are left out of every timing",
     "profile_active": "profiled steps are left out of every timing",

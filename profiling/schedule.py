@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Self
-
-from torch.profiler import ProfilerAction
+from typing import Literal, Self
 
 from ..record.errors import ConfigError
+
+Action = Literal["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"]
+"""As torch.profiler's `ProfilerAction` calls them."""
 
 Span = tuple[int, int]
 """The first and the last step of a span; both are recorded."""
@@ -45,14 +46,14 @@ class Schedule:
         """The last recorded step; 0 if there is none."""
         return self.spans[-1][1] if self.spans else 0
 
-    def action(self, step: int) -> ProfilerAction:
+    def action(self, step: int) -> Action:
         """What the profiler does during a step."""
         for first, last in self.spans:
             if first <= step <= last:
-                return ProfilerAction.RECORD_AND_SAVE if step == last else ProfilerAction.RECORD
+                return "RECORD_AND_SAVE" if step == last else "RECORD"
         if any(first - self.warmup <= step < first for first, _ in self.spans):
-            return ProfilerAction.WARMUP
-        return ProfilerAction.NONE
+            return "WARMUP"
+        return "NONE"
 
     def opens(self, step: int) -> bool:
         """Whether a span begins with `step`."""

@@ -74,7 +74,7 @@ class TorchWindow:
     @property
     def recording(self) -> bool:
         """Whether the profiler is on during the coming step, warm-up included: such a step is not a timed one."""
-        return self._part.works and self._schedule.action(self._step) != ProfilerAction.NONE
+        return self._part.works and self._schedule.action(self._step) != "NONE"
 
     def step(self, number: int) -> None:
         """Step `number` has ended."""
@@ -91,7 +91,7 @@ class TorchWindow:
         with self._guarded():
             profiler = profile(
                 activities=supported_activities(),
-                schedule=lambda step: self._schedule.action(step),
+                schedule=lambda step: ProfilerAction[self._schedule.action(step)],
                 on_trace_ready=self._export,
                 record_shapes=self._recorded.shapes,
                 profile_memory=self._recorded.memory,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.profiler import ProfilerAction, profile
+from torch.profiler import profile
 
 from stepscope.profiling.ranges import region
 from stepscope.profiling.schedule import Schedule
@@ -19,8 +19,7 @@ from stepscope.profiling.window import TorchWindow
 from stepscope.record.errors import ConfigError
 from stepscope.record.run import RunDir
 
-NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
-RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
+NONE, WARMUP, RECORD, SAVE = "NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"
 
 
 def test_a_schedule_waits_warms_up_and_records_then_repeats() -> None:

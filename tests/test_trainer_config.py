@@ -14,6 +14,7 @@ from stepscope.record.recipes import Cast, recipe
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import Hardware
+from stepscope.trainer.recording import recording_ranks, schedule
 from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe, with_steps
 
 CPU = Hardware(gpus=0, capability=None, cores=2)
@@ -53,6 +54,9 @@ def asked(qa_file: Path) -> Config:
         ({"steps": 5, "profile_wait": 4}, "--profile-wait"),
         ({"steps": 5, "profile_active": 9}, "--profile-active"),
         ({"steps": 1}, "--no-profile"),
+        ({"profile_at": "3-5"}, "--profile-at"),
+        ({"profile_at": "3:5", "steps": 4}, "--profile-at"),
+        ({"profile_at": "3:5", "profile_wait": 2}, "--profile-at"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_the_name_of_its_flag(
@@ -268,3 +272,22 @@ def test_help_loads_neither_torch_nor_transformers() -> None:
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_of_many_ranks_the_first_of_each_machine_is_recorded() -> None:
+    assert recording_ranks(None, world=8, local_world=4) == set(range(8))
+    assert recording_ranks(None, world=16, local_world=4) == {0, 4, 8, 12}
+    assert recording_ranks("all", world=16, local_world=4) == set(range(16))
+    assert recording_ranks("0, 3", world=8, local_world=4) == {0, 3}
+
+
+@pytest.mark.parametrize("text", ["", "8", "-1", "0,,1", "some"])
+def test_ranks_that_there_are_not_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--profile-ranks"):
+        recording_ranks(text, world=8, local_world=4)
+
+
+def test_spans_of_steps_are_recorded_where_they_are_whatever_the_run_resumed_from(asked: Config) -> None:
+    config = resolved(replace(asked, profile_at="3:4,9", steps=10), CPU, {})
+    assert schedule(config, done=5).spans == ((3, 4), (9, 9))
+    assert schedule(resolved(replace(asked, profile_active=2, profile_wait=1), CPU, {}), done=5).spans == ((8, 9),)

@@ -108,6 +108,8 @@ class Config:
 
     profile: Annotated[bool, Parameter(group=_CAPTURE, negative="--no-profile", show_default=False)] = True
     """Record a torch.profiler window on every rank; profiled steps are left out of throughput."""
+    profile_at: Annotated[str | None, Parameter(group=_CAPTURE)] = None
+    """Steps to record, like 10:15,100:105; in place of --profile-wait, -active and -repeat."""
     profile_wait: Annotated[int | None, Parameter(group=_CAPTURE)] = None
     """Steps before the window. [default: 5, fewer in a short run]"""
     profile_warmup: Annotated[int, Parameter(group=_CAPTURE)] = 1
@@ -116,6 +118,16 @@ class Config:
     """Steps recorded. [default: 3, fewer in a short run]"""
     profile_repeat: Annotated[int, Parameter(group=_CAPTURE)] = 1
     """Windows, one after the other."""
+    profile_ranks: Annotated[str | None, Parameter(group=_CAPTURE)] = None
+    """Ranks to record: all, first (one a machine), or numbers. [default: all of up to 8; first of more]"""
+    profile_shapes: Annotated[bool, Parameter(group=_CAPTURE, show_default=False)] = True
+    """Record the shapes of operators' inputs."""
+    profile_memory: Annotated[bool, Parameter(group=_CAPTURE, show_default=False)] = True
+    """Record allocations."""
+    profile_stacks: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Record Python stacks; doubles a trace and its price."""
+    profile_limit: Annotated[float, Parameter(group=_CAPTURE)] = 2.0
+    """GiB of traces a rank; a window that would go beyond is cut before it begins."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
 

@@ -12,6 +12,7 @@ from ..record.recipes import Cast, Recipe, recipe
 from .config import Config
 from .hardware import Hardware
 from .ranks import is_worker
+from .recording import with_window
 from .shapes import SHAPES
 
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
@@ -38,6 +39,7 @@ _AT_LEAST = {
     "profile_active": 1,
     "profile_repeat": 1,
     "telemetry_period": 0,
+    "profile_limit": 0,
     "log_every": 1,
     "weight_decay": 0,
     "seed": 0,
@@ -90,7 +92,7 @@ def _scheduled(config: Config, steps: int) -> Config:
         raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
     ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
     warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
-    return _with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
+    return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
 
 
 def resolved_recipe(config: Config) -> Recipe:
@@ -201,28 +203,6 @@ def _check_places(config: Config) -> None:
     name = config.run_name
     if name is not None and (not name.strip() or "/" in name or name.startswith(".") or len(name) > 200):
         raise ConfigError(f"--run-name: {name!r} cannot name a folder; use a plain name without slashes")
-
-
-def _with_window(config: Config, steps: int) -> Config:
-    """Settle when the profiler records; a run too short for what was asked is refused, defaults shrink to fit."""
-    if not config.profile:
-        return config
-    if config.profile_active is None and config.profile_wait is None and steps <= config.profile_warmup:
-        raise ConfigError(
-            f"the run has {steps} of --steps or --epochs, which leaves none to record after {config.profile_warmup} of "
-            "profiler warm-up; train longer or add --no-profile"
-        )
-    left = steps - config.profile_warmup * config.profile_repeat
-    active = config.profile_active or max(1, min(3, left // config.profile_repeat - 1))
-    spare = left // config.profile_repeat - active
-    wait = config.profile_wait if config.profile_wait is not None else max(0, min(5, spare))
-    need = (wait + config.profile_warmup + active) * config.profile_repeat
-    if need > steps:
-        raise ConfigError(
-            f"--profile-wait, --profile-warmup and --profile-active need {need} steps in all, and the run "
-            f"has {steps}; train longer, record less, or add --no-profile"
-        )
-    return replace(config, profile_wait=wait, profile_active=active)
 
 
 def _flag(name: str) -> str:

@@ -22,8 +22,11 @@ def reopen(run: RunDir, steps: int) -> None:
     run.write_manifest(manifest)
 
 
-def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> None:
-    """Cut the run's files back to its newest checkpoint, and hand its history on to `manifest`. All ranks call it."""
+def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> int | None:
+    """Cut the run's files back to its newest checkpoint, and hand its history on to `manifest`. All ranks call it.
+
+    Answers how many steps it was planned for before.
+    """
     facts = _unfinished(run, steps)
     earlier = run.manifest()
     undone = max((len(of_rank) for of_rank in run.steps().values()), default=0) - facts.step
@@ -36,6 +39,8 @@ def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> None:
         for of_rank in run.steps():
             _cut(run, of_rank, facts.step)
     dist.barrier()
+    planned = earlier.config.get("steps")
+    return planned if isinstance(planned, int) else None
 
 
 def restore(run: RunDir, trained: Trained, *, precompute: bool) -> int:

@@ -37,6 +37,14 @@ def precision_words(manifest: Manifest) -> str:
     return f"{count - sum(kept.values())} of {count} linear layers compute in FP8" + (f"; {rest}" if rest else "")
 
 
+def longer_words(planned: int | None, steps: int, done: int) -> str:
+    """What going on with another number of steps does."""
+    return (
+        f"planned for {planned} steps, the run now goes to {steps}: from step {done + 1} on the learning rate is that "
+        "of the new length"
+    )
+
+
 def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
     """How it ended and the commands that look at it, as whole lines."""
     if outcome.state == "interrupted":

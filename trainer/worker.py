@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..profiling.sampler import Sampler
-from ..profiling.schedule import Schedule
-from ..profiling.window import TorchWindow
+from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
 from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
@@ -31,11 +30,12 @@ from .outcome import LastWord, stopped
 from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
 from .ranks import RUN_FOLDER, CommonError
+from .recording import recording_ranks, schedule
 from .resolve import resolved_recipe
 from .resume import restore, rewind
 from .stopping import StopRequest
 from .watch import Watch
-from .words import closing_words, opening_words, precision_words
+from .words import closing_words, longer_words, opening_words, precision_words
 
 _SHOWN_WITHIN_S = 3.0
 
@@ -113,8 +113,9 @@ def run_rank(
 ) -> Ended:
     """Build, train and save."""
     manifest = first_manifest(config, hardware, arguments, here, run)
+    planned = None
     if config.resume:
-        rewind(run, manifest, steps=config.steps or 0, rank=here.rank)
+        planned = rewind(run, manifest, steps=config.steps or 0, rank=here.rank)
     with ExitStack() as stack:
         progress = stack.enter_context(closing(progress_for(rank=here.rank, every=config.log_every)))
         progress.note(opening_words(manifest, run))
@@ -135,9 +136,11 @@ def run_rank(
         progress.expect(job.steps)
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
+        if config.resume and planned != job.steps:
+            progress.note(longer_words(planned, job.steps, done))
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
         watch = stack.enter_context(Watch(run, here.rank, manifest, progress))
-        window = TorchWindow(run, here.rank, schedule(config, done), after=done) if config.profile else None
+        window = profiler(config, here, run, done)
         if window:
             stack.enter_context(window)
         stop.training = True
@@ -171,15 +174,14 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
     )
 
 
-def schedule(config: Config, done: int) -> Schedule:
-    """When the profiler records, in a run that goes on after `done` steps."""
-    return Schedule.cycles(
-        wait=config.profile_wait or 0,
-        warmup=config.profile_warmup,
-        active=config.profile_active or 1,
-        repeat=config.profile_repeat,
-        after=done,
-    )
+def profiler(config: Config, here: Place, run: RunDir, done: int) -> TorchWindow | None:
+    """torch.profiler for a run that goes on after `done` steps; None if this rank records nothing."""
+    ranks = recording_ranks(config.profile_ranks, world=here.world, local_world=here.local_world)
+    if not config.profile or here.rank not in ranks:
+        return None
+    recorded = Recorded(shapes=config.profile_shapes, memory=config.profile_memory, stacks=config.profile_stacks)
+    limit = round(config.profile_limit * 2**30)
+    return TorchWindow(run, here.rank, schedule(config, done), after=done, recorded=recorded, limit_bytes=limit)
 
 
 def log_to(path: Path) -> None:
