@@ -42,9 +42,9 @@ class WorldStep(msgspec.Struct, frozen=True, kw_only=True):
     timed: bool
     marks: tuple[str, ...]
     """Marks of any rank, sorted."""
-    tokens: int
+    tokens: int | None
     """Unmasked tokens of all ranks."""
-    positions: int
+    positions: int | None
     """All positions of all ranks."""
     loss: float | None
     grad_norm: float | None
@@ -218,8 +218,8 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         by_rank_ns=tuple(row.duration_ns for row in present),
         timed=not marks and len(present) == ranks and slowest.duration_ns > 0,
         marks=tuple(marks),
-        tokens=sum(row.tokens for row in present),
-        positions=sum(row.positions for row in present),
+        tokens=_sum_if_all([row.tokens for row in present]),
+        positions=_sum_if_all([row.positions for row in present]),
         loss=_first(row.loss for row in present),
         grad_norm=_first(row.grad_norm for row in present),
         lr=_first(row.lr for row in present),

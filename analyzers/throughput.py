@@ -73,7 +73,8 @@ def _least(group: list[Run]) -> tuple[str | None, list[tuple[Run, float]]]:
 def _rates(run: Run, per_position: float) -> Values:
     """`per_position` × positions of one rank / step time in ns, for each timed step."""
     ranks = run.manifest.world.size
-    return np.array([per_position * step.positions / ranks / step.duration_ns for step in run.timed])
+    timed = [(step.positions, step.duration_ns) for step in run.timed if step.positions]
+    return np.array([per_position * positions / ranks / duration for positions, duration in timed])
 
 
 def _estimate(group: list[Run], rates: list[Values]) -> Estimate | None:
@@ -83,7 +84,8 @@ def _estimate(group: list[Run], rates: list[Values]) -> Estimate | None:
 
 def _tokens_per_wall_clock(run: Run) -> float | None:
     wall_clock = run.wall_clock_ns
-    return sum(step.tokens for step in run.steps) / wall_clock * 1e9 if wall_clock else None
+    tokens = sum(step.tokens or 0 for step in run.steps)
+    return tokens / wall_clock * 1e9 if wall_clock and tokens else None
 
 
 def _padded(run: Run) -> float | None:

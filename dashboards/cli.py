@@ -13,6 +13,7 @@ from ..record.program import run, single
 
 COMMANDS = {
     "trace": ("stepscope.dashboards.kineto_trace:trace", "Say where the time of torch.profiler traces went."),
+    "capture": ("stepscope.profiling.capture_command:capture", "Record the machine while any program runs."),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about runs."),
     "recipes": ("stepscope.dashboards.recipes:recipes", "List the precision recipes, operand by operand."),

@@ -4,6 +4,7 @@ Written atomically before the first step with outcome `running`, rewritten when 
 left out, and of the environment only `ENVIRONMENT_ALLOWED` is kept: manifests get shared.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,6 +118,12 @@ class Manifest(msgspec.Struct, kw_only=True):
     ended_ns: int | None = None
     outcome: Outcome = Outcome()
     resumed: list[Resumption] = []
+
+
+def without_home(values: Sequence[str]) -> list[str]:
+    """Command-line words with the home directory written as `~`."""
+    home = str(Path.home())
+    return [value.replace(home, "~") if home != "/" else value for value in values]
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

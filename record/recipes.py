@@ -145,6 +145,19 @@ RECIPES: tuple[Recipe, ...] = (
 )
 
 
+CAPTURED = Recipe(
+    name="captured",
+    summary="a loop of one's own, recorded without the name of its recipe",
+    input=_BF16,
+    weight=_BF16,
+    grad_output=_BF16,
+    input_for_grad_weight=_BF16,
+    weight_for_grad_input=_BF16,
+    grad_output_for_grad_weight=_BF16,
+)
+"""What stands in a manifest where nothing is known of the casts."""
+
+
 def recipe(name: str) -> Recipe:
     """The recipe called `name` (or one of its aliases); ConfigError lists the names there are."""
     for row in RECIPES:

@@ -36,9 +36,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loss: float | None = None
     grad_norm: float | None = None
     lr: float | None = None
-    tokens: int
+    tokens: int | None = None
     """Unmasked tokens (those that count in the loss) of this rank."""
-    positions: int
+    positions: int | None = None
     """All positions of this rank, padding and masked ones included."""
     memory_allocated_bytes: int | None = None
     """Peak of the CUDA allocator within the step."""

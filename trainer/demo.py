@@ -4,9 +4,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..profiling.children import wait_for
 from .config import Config
 from .hardware import probe
-from .sweep import sweep, wait_for
+from .sweep import sweep
 from .words import next_lines
 
 RECIPES = ("bf16", "tensorwise", "mxtw")

@@ -15,9 +15,8 @@ from typing import Self
 import msgspec
 
 from ..record.errors import TraceError, UserError, plain_reason
-from ..record.manifest import Outcome
+from ..record.manifest import Outcome, without_home
 from ..record.run import RunDir
-from .facts import without_home
 from .place import Place
 from .ranks import CommonError
 from .stopping import Stopped, signal_name

@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ..record.errors import ConfigError
+from ..record.manifest import without_home
 from ..record.recipes import Cast, Recipe, recipe
 from .config import Config
 from .hardware import Hardware
@@ -93,6 +95,14 @@ def _scheduled(config: Config, steps: int) -> Config:
     ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
     warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
     return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
+
+
+def plain_settings(config: Config) -> dict[str, Any]:
+    """The settings for a manifest: the home directory written as `~`, the shipped data set as what it is."""
+    shown = {
+        name: without_home([value])[0] if isinstance(value, str) else value for name, value in config.settings().items()
+    }
+    return shown | {"data": SHIPPED} if config.data == SHIPPED_DATA else shown
 
 
 def resolved_recipe(config: Config) -> Recipe:

@@ -13,15 +13,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..profiling.children import wait_for
 from ..record.errors import TraceError, UserError
-from ..record.manifest import Outcome
+from ..record.manifest import Outcome, without_home
 from ..record.recipes import recipe
 from ..record.run import EARLIER, RunDir, default_run_name, new_run
 from ..record.sweep import Cell, CellState, Sweep, read_sweep, write_sweep
 from ..record.units import show_ns
 from .checkpoints import all_checkpoints
 from .config import Config
-from .facts import without_home
 from .hardware import Hardware
 from .resolve import resolved, resolved_recipe
 from .words import next_lines
@@ -80,20 +80,6 @@ def sweep(config: Config, hardware: Hardware, arguments: Sequence[str]) -> Path:
     write_sweep(folder, plan)
     _close(plan, folder, hints=config.hints)
     return folder
-
-
-def wait_for(command: Sequence[str], stdout: int | None = None) -> int:
-    """Run a command to its end. It decides what Ctrl-C means; SIGTERM is passed on to it."""
-    with subprocess.Popen(command, stdout=stdout) as child:
-        before = {
-            signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
-        }
-        try:
-            return child.wait()
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
 
 def _plan(config: Config, arguments: Sequence[str]) -> Sweep:

@@ -14,16 +14,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ..profiling.facts import device_facts, environment_facts, git_commit, version_facts
 from ..profiling.sampler import Sampler
 from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
-from ..record.manifest import Device, Manifest, Outcome, World
+from ..record.manifest import Device, Manifest, Outcome, World, without_home
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
 from .checkpoints import Checkpoints, Trained
 from .config import Config
 from .export import save_model
-from .facts import device_facts, environment_facts, git_commit, plain_settings, version_facts, without_home
 from .hardware import Hardware
 from .loop import Ended, train
 from .outcome import LastWord, stopped
@@ -31,7 +31,7 @@ from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
 from .ranks import RUN_FOLDER, CommonError
 from .recording import recording_ranks, schedule
-from .resolve import resolved_recipe
+from .resolve import plain_settings, resolved_recipe
 from .resume import restore, rewind
 from .stopping import StopRequest
 from .watch import Watch

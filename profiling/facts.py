@@ -7,17 +7,14 @@ import importlib
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
 from .. import __version__
 from ..record.manifest import ENVIRONMENT_ALLOWED, Device
-from .config import Config
-from .resolve import SHIPPED, SHIPPED_DATA
 
 _PACKAGES = ("torch", "torchao", "transformers", "tokenizers", "numpy", "tensorboard", "nvtx")
 
@@ -36,10 +33,19 @@ def device_facts(device: torch.device) -> Device:
     return Device(kind="cpu", name=_cpu_name(), memory_bytes=psutil.virtual_memory().total)
 
 
-def version_facts() -> dict[str, str]:
-    """Versions as the imported modules state them; a package that is not there is left out."""
+def device_uuids() -> list[str]:
+    """NVML's names of the GPUs that this process sees, in the order of CUDA ordinals; none without GPUs."""
+    if not torch.cuda.is_available():
+        return []
+    return [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(torch.cuda.device_count())]
+
+
+def version_facts(*, loaded: bool = False) -> dict[str, str]:
+    """Versions as the imported modules state them; of those already imported only, if `loaded`."""
     found = {"stepscope": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
+        if loaded and name not in sys.modules:
+            continue
         try:
             version = getattr(importlib.import_module(name), "__version__", None)
         except ImportError:
@@ -74,20 +80,6 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return described.stdout.strip() or None
-
-
-def without_home(values: Sequence[str]) -> list[str]:
-    """Command-line words with the home directory written as `~`."""
-    home = str(Path.home())
-    return [value.replace(home, "~") if home != "/" else value for value in values]
-
-
-def plain_settings(config: Config) -> dict[str, Any]:
-    """The settings for a manifest: the home directory written as `~`, the shipped data set as what it is."""
-    shown = {
-        name: without_home([value])[0] if isinstance(value, str) else value for name, value in config.settings().items()
-    }
-    return shown | {"data": SHIPPED} if config.data == SHIPPED_DATA else shown
 
 
 def _driver() -> str | None:

@@ -1,0 +1,126 @@
+"""`stepscope capture -- COMMAND…`: what the machine does while any program runs, without a change to the program.
+
+Neither this module nor what it imports loads torch: it stands beside the program, not in it.
+"""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+from cyclopts import Parameter
+
+from .. import __version__
+from ..record.errors import ConfigError
+from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World, without_home
+from ..record.recipes import CAPTURED
+from ..record.run import RunDir, default_run_name, new_run
+from ..record.telemetry import GpuSample, HostSample
+from ..record.units import show_bytes, show_ns, show_pct
+from .children import wait_for
+from .gpus import visible_gpus
+from .sampler import Sampler
+
+
+def capture(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    out: Path = Path("traces"),
+    run_name: str | None = None,
+    telemetry_period: float = 1.0,
+) -> int:
+    """Record what the machine does while a program runs: GPUs through NVML, CPU, memory and storage of the host.
+
+    The program's output, exit code and signals stay its own. For step times and torch.profiler, put five lines into the
+    program: see docs/capture.md.
+
+    Example: `stepscope capture -- torchrun --nproc-per-node 4 train.py --lr 1e-5`
+
+    Parameters
+    ----------
+    command
+        The program and its arguments, after `--`.
+    out
+        Folder that receives the run's folder.
+    run_name
+        Name of the run's folder; a number is added where it is taken. [default: the program's name and UTC time]
+    telemetry_period
+        Seconds between samples.
+    """
+    program = _checked(command, telemetry_period)
+    run = new_run(out, run_name or default_run_name(Path(program).stem))
+    devices, uuids = visible_gpus()
+    manifest = _manifest(run, list(command), devices)
+    run.write_manifest(manifest)
+    with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
+        code = wait_for([program, *command[1:]])
+    manifest.outcome, manifest.ended_ns = _outcome(code), time.time_ns()
+    run.write_manifest(manifest)
+    sys.stderr.write(_summary(run, manifest, code))
+    return code
+
+
+def _checked(command: tuple[str, ...], period: float) -> str:
+    if not command:
+        raise ConfigError("name the program to run after --, like: stepscope capture -- python train.py")
+    if period <= 0:
+        raise ConfigError(f"--telemetry-period: must be more than 0, not {period}")
+    program = shutil.which(command[0])
+    if program is None:
+        raise ConfigError(f"{command[0]}: there is no such program on the PATH")
+    return program
+
+
+def _manifest(run: RunDir, command: list[str], gpus: list[Device]) -> Manifest:
+    host = Device(kind="cpu", name="host", memory_bytes=psutil.virtual_memory().total)
+    return Manifest(
+        run=run.name,
+        recipe=CAPTURED,
+        emulated=False,
+        config={},
+        world=World(size=1, nodes=1, backend="none"),
+        devices=gpus or [host],
+        model={},
+        versions={"stepscope": __version__},
+        environment={name: os.environ[name] for name in ENVIRONMENT_ALLOWED if name in os.environ},
+        argv=without_home(["stepscope", "capture", "--", *command]),
+        started_ns=time.time_ns(),
+    )
+
+
+def _outcome(code: int) -> Outcome:
+    if code == 0:
+        return Outcome(state="completed", exit_code=0)
+    if code in (130, 143):
+        return Outcome(state="interrupted", message=f"stopped with exit code {code}", exit_code=code)
+    return Outcome(state="failed", message=f"the program ended with exit code {code}", exit_code=code)
+
+
+def _summary(run: RunDir, manifest: Manifest, code: int) -> str:
+    """How long it took and what it used, in two lines."""
+    samples = [sample for of_node in run.telemetry().values() for sample in of_node]
+    host = [sample for sample in samples if isinstance(sample, HostSample)]
+    gpus = [sample for sample in samples if isinstance(sample, GpuSample)]
+    parts = [
+        f"CPU {show_pct(_mean(sample.cpu_pct for sample in host))}",
+        f"memory up to {show_bytes(_most(sample.job_rss_bytes for sample in host))}",
+    ]
+    if gpus:
+        parts += [
+            f"GPU {show_pct(_mean(sample.utilization_pct for sample in gpus))}",
+            f"GPU memory up to {show_bytes(_most(sample.memory_used_bytes for sample in gpus))}",
+        ]
+    took = show_ns((manifest.ended_ns or 0) - manifest.started_ns)
+    return f"stepscope: ran {took}, exit code {code}; {', '.join(parts)}; recorded in {run.path}\n"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,190 @@
+"""Loops and programs that are not ours: what recording them leaves, and that it never harms them."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.analyzers.compare import compare
+from stepscope.analyzers.runs import read_runs
+from stepscope.dashboards.cli import main
+from stepscope.profiling.capture import Capture, capture
+from stepscope.record.errors import ConfigError
+from stepscope.record.jsonl import JsonlWriter
+from stepscope.record.run import RunDir
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run_of(recorded: Capture) -> RunDir:
+    assert recorded.run is not None
+    return recorded.run
+
+
+def test_five_lines_leave_a_run_that_compare_reads(tmp_path: Path) -> None:
+    for name in ("bf16", "mxtw"):
+        with capture(tmp_path / name, window="2:3", recipe=name, settings={"lr": 1}) as recorded:
+            for number in range(1, 8):
+                recorded.step(loss=5.0 - number, tokens=10)
+    run = run_of(recorded)
+    [steps] = run.steps().values()
+    assert [step.loss for step in steps] == [4, 3, 2, 1, 0, -1, -2]
+    assert [step.marks for step in steps] == [("first", "profiled"), ("profiled",), ("profiled",), (), (), (), ()]
+    assert [path.name for path in run.traces()] == ["rank0.2.pt.trace.json.gz"]
+    manifest = run.manifest()
+    assert (manifest.outcome.state, manifest.outcome.steps, manifest.config) == ("completed", 7, {"lr": 1})
+    assert list(run.telemetry()) == [0]
+    comparison = compare(*read_runs([tmp_path]))
+    assert [(row.recipe, row.timed_steps, row.confounders) for row in comparison.recipes] == [
+        ("bf16", 4, []), ("mxtw", 4, [])
+    ]  # fmt: skip
+
+
+def test_a_loop_that_tells_no_tokens_has_none_measured(tmp_path: Path) -> None:
+    with capture(tmp_path / "a", window=None, telemetry_period=0) as recorded:
+        for _ in range(5):
+            recorded.step()
+    [row] = compare(*read_runs([tmp_path])).recipes
+    assert (row.recipe, row.tokens_per_s, row.loss_last) == ("captured", None, None)
+    assert row.step_time_ns is not None
+
+
+def test_a_taken_folder_is_never_written_into(tmp_path: Path) -> None:
+    folders = []
+    for _ in range(2):
+        with capture(tmp_path / "a", window=None, telemetry_period=0) as recorded:
+            recorded.step()
+        folders.append(run_of(recorded).name)
+    assert folders == ["a", "a-2"]
+
+
+def test_the_loops_own_exception_goes_on_its_way_and_is_written_down(tmp_path: Path) -> None:
+    recorded = capture(tmp_path / "a", window="1:5", telemetry_period=0)
+
+    def loop() -> None:
+        with recorded:
+            recorded.step()
+            raise ZeroDivisionError("of the loop")
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    outcome = run_of(recorded).manifest().outcome
+    assert (outcome.state, outcome.message, outcome.steps) == (
+        "failed", "rank 0 failed with ZeroDivisionError: of the loop", 1
+    )  # fmt: skip
+
+
+def test_what_fails_in_recording_is_logged_once_and_the_loop_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    done = 0
+    with capture(tmp_path / "a", window=None, telemetry_period=0) as recorded:
+        recorded.step()
+        monkeypatch.setattr(JsonlWriter, "write", full_disk)
+        for _ in range(3):
+            recorded.step()
+            done += 1
+    assert done == 3
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "capture ends here, training goes on" in record.getMessage()
+
+
+def test_a_folder_that_cannot_be_made_costs_the_recording_not_the_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with capture(tmp_path / "file" / "a") as recorded:
+        recorded.step(loss=1.0)
+    assert recorded.run is None
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"window": "5:2"}, {"recipe": "fp3"}])
+def test_a_window_or_recipe_that_there_is_not_is_refused_before_the_loop(tmp_path: Path, wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        capture(tmp_path / "a", **wrong)  # type: ignore[arg-type]
+
+
+def test_among_several_ranks_it_must_be_entered_after_the_process_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with capture(tmp_path / "a") as recorded:
+        recorded.step()
+    assert list(tmp_path.iterdir()) == []
+    assert "enter capture after torch.distributed.init_process_group" in caplog.text
+
+
+TWO_RANKS = """
+import sys
+import torch.distributed as dist
+from stepscope.profiling.capture import capture
+
+dist.init_process_group("gloo")
+with capture(sys.argv[1], window="2:2", telemetry_period=0.2) as cap:
+    for number in range(4):
+        dist.barrier()
+        cap.step(loss=float(number))
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_record_into_one_folder(tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(TWO_RANKS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, script, tmp_path / "runs" / "a"], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "runs").iterdir()
+    run = RunDir(path)
+    assert {rank: len(steps) for rank, steps in run.steps().items()} == {0: 4, 1: 4}
+    assert (run.manifest().world.size, run.manifest().world.backend) == (2, "gloo")
+    assert len(run.traces()) == 2
+    assert run.manifest().outcome.state == "completed"
+
+
+def test_a_program_is_recorded_with_its_own_output_and_exit_code(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["capture", "--out", str(tmp_path), "--run-name", "a", "--telemetry-period", "0.1", "--"]
+    program = [sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(3)", "--lr", "5", "--out", "x"]
+    assert main([*words, *program]) == 3
+    printed = capfd.readouterr()
+    assert printed.out == "['--lr', '5', '--out', 'x']\n"
+    assert printed.err.startswith("stepscope: ran ")
+    assert "exit code 3" in printed.err
+    run = RunDir(tmp_path / "a")
+    manifest = run.manifest()
+    assert (manifest.outcome.state, manifest.outcome.exit_code) == ("failed", 3)
+    assert manifest.argv[-4:] == ["--lr", "5", "--out", "x"]
+    assert len(run.telemetry()[0]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["capture"], "name the program to run after --"),
+        (["capture", "--", "no-such-program"], "there is no such program on the PATH"),
+        (["capture", "--telemetry-period", "0", "--", "true"], "--telemetry-period"),
+    ],
+)
+def test_misuse_costs_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_the_recorder_of_programs_loads_no_torch() -> None:
+    code = "import sys, json, stepscope.profiling.capture_command; print(json.dumps('torch' in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) is False
