@@ -5,13 +5,13 @@ import time
 
 import psutil
 
-_SHARE = 500
+_SHARE = 1000
 
 
 class Job:
     """This process and its children or, with `launcher_pid`, that one's children and theirs.
 
-    To list them takes a look at every process of the machine, so a list is kept for 500 times the time it took.
+    To list them takes a look at every process of the machine, so a list is kept for 1000 times the time it took.
     """
 
     def __init__(self, launcher_pid: int | None = None) -> None:

@@ -33,7 +33,7 @@ def test_the_host_reading_counts_this_process_and_its_children() -> None:
 def test_the_list_of_the_jobs_processes_is_made_anew_when_its_cost_has_been_spread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = iter([10.0, 10.02, 19.9, 20.1, 20.1])  # a look of 20 ms is good for ten seconds more
+    clock = iter([10.0, 10.01, 19.9, 20.1, 20.1])  # a look of 10 ms is good for ten seconds more
     monkeypatch.setattr("stepscope.profiling.job.time.monotonic", lambda: next(clock))
     looks: list[object] = []
     monkeypatch.setattr(Job, "_look", lambda self: looks.append(self) or [])
