@@ -8,8 +8,8 @@ import pynvml
 
 from .nvml_calls import Handles, Values
 
-_LEAST_NS = 100_000_000
-"""The driver renews its counters this often: samples closer together say nothing."""
+_LEAST_NS = 120_000_000
+"""The driver renews its counters every 100 ms, and samples closer together say nothing; a round has some jitter."""
 
 _METRICS = {
     "sm_active_pct": pynvml.NVML_GPM_METRIC_SM_UTIL,
@@ -40,7 +40,7 @@ class Gpm:
             self._asked.metrics[place].metricId = number
 
     def read(self, t_ns: int) -> Values:
-        """The means since the sample before; nothing at first, and nothing yet where that was less than 100 ms ago."""
+        """The means since the sample before; nothing at first, and nothing yet where that was less than 120 ms ago."""
         before = self._taken_ns
         if before is not None and 0 <= t_ns - before < _LEAST_NS:
             return {}

@@ -10,8 +10,8 @@
  *   xid <number>                   an event, at that time
  *
  * Counters of newer drivers that no line names are not supported; the older ones read 0. Time stands still unless
- * fake_nvml_set_ms moves it, and a delay moves it too; with $FAKE_NVML_EPOCH_MS it is the wall clock since that Unix
- * time. Compiled with -DOLD_DRIVER it lacks the calls that older drivers lack.
+ * fake_nvml_set_ms moves it, and a delay moves it too; with $FAKE_NVML_EPOCH it is the wall clock since the Unix time
+ * (us) in the file of that name, which the first process to start NVML writes. Compiled with -DOLD_DRIVER it lacks the calls that older drivers lack.
  */
 #include <limits.h>
 #include <math.h>
@@ -66,11 +66,22 @@ static void wait_us(long long us) {
     else now_us += us;
 }
 
+static long long epoch(const char *path) {
+    struct timespec t;
+    long long us = 0;
+    FILE *file;
+    clock_gettime(CLOCK_REALTIME, &t);
+    if ((file = fopen(path, "wx"))) fprintf(file, "%lld", us = t.tv_sec * 1000000LL + t.tv_nsec / 1000);
+    else if ((file = fopen(path, "r")) && fscanf(file, "%lld", &us) != 1) us = 0;
+    if (file) fclose(file);
+    return us;
+}
+
 static void load(void) {
-    const char *path = getenv("FAKE_NVML_SCENARIO"), *epoch = getenv("FAKE_NVML_EPOCH_MS");
+    const char *path = getenv("FAKE_NVML_SCENARIO"), *clock = getenv("FAKE_NVML_EPOCH");
     FILE *file = path ? fopen(path, "r") : NULL;
     char device[16];
-    epoch_us = epoch ? atoll(epoch) * 1000 : 0;
+    epoch_us = clock ? epoch(clock) : 0;
     rule_count = 0, gpu_count = 4;
     while (file && rule_count < RULES && fscanf(file, "%ld %15s %39s %lld", &rules[rule_count].ms, device,
                                                 rules[rule_count].key, &rules[rule_count].value) == 4) {
