@@ -37,11 +37,16 @@ def records(log: bytes) -> Iterator[bytes]:
 
 settings = wandb.Settings(x_stats_sampling_interval=float(sys.argv[2]), console="off", silent=True)
 run = wandb.init(mode="offline", project="beside", dir=folder, settings=settings)
-while not (folder / "epoch").exists():  # W&B starts the driver first: the scenario begins with its first reading
+for _ in range(6000):  # W&B starts the driver first: the scenario begins with its first reading
+    if (folder / "epoch").exists():
+        break
     time.sleep(0.01)
+else:
+    sys.exit("W&B has not started NVML")
 with Sampler(folder / "telemetry.jsonl", 0.2, ("GPU-fake-0", "GPU-fake-1")):
     time.sleep(float(sys.argv[3]))
 run.finish()
+wandb.teardown()  # else its file may not be whole yet
 [written] = folder.glob("wandb/offline-run-*/*.wandb")
 for data in records(written.read_bytes()):
     record = wandb_internal_pb2.Record()
