@@ -17,6 +17,7 @@ from ..record.telemetry import GpuSample, HostSample
 from .bootstrap import Draws, Estimate, Values, change_pct, median_draws
 from .comparability import differences, unlike
 from .findings import Finding
+from .gpu_use import GpuUse, gpu_use, time_weighted
 from .groups import Group, baseline_of, group_name, grouped
 from .runs import Run, Unreadable, WorldStep, seed_of
 from .throughput import Throughput, throughput
@@ -46,6 +47,7 @@ class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_pct: float | None
     utilization_pct: float | None
     utilization_kind: Literal["gpu", "cpu"] | None
+    gpu_use: GpuUse
     loss_first: float | None
     """Mean over the runs, as are the three below."""
     loss_last: float | None
@@ -138,6 +140,7 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         peak_memory_pct=100 * memory / total if memory is not None and total else None,
         utilization_pct=used,
         utilization_kind=used_kind,
+        gpu_use=gpu_use(group),
         loss_first=_mean(run.steps[0].loss for run in group if run.steps),
         loss_last=_mean(run.steps[-1].loss for run in group if run.steps),
         eval_loss=_mean(_last_eval(run.steps, "eval_loss") for run in group),
@@ -213,7 +216,12 @@ def _means_over_training(run: Run, *, on_gpu: bool) -> list[float]:
     if not run.steps:
         return []
     start, end = run.steps[0].start_ns, run.steps[-1].start_ns + run.steps[-1].duration_ns
-    means = (_time_weighted(points, start, end) for _, points in sorted(_readings(run, on_gpu=on_gpu).items()))
+    means = (
+        time_weighted(
+            [(before, at, value) for (before, _), (at, value) in pairwise([(start, 0.0), *points])], start, end
+        )
+        for _, points in sorted(_readings(run, on_gpu=on_gpu).items())
+    )
     return [mean for mean in means if mean is not None]
 
 
@@ -227,17 +235,6 @@ def _readings(run: Run, *, on_gpu: bool) -> dict[tuple[int, int], list[tuple[int
             if not on_gpu and isinstance(sample, HostSample) and sample.cpu_pct is not None:
                 series.setdefault((node, 0), []).append((sample.t_ns, sample.cpu_pct))
     return series
-
-
-def _time_weighted(points: list[tuple[int, float]], start: int, end: int) -> float | None:
-    """The mean of readings, each of which tells of the time since the one before it."""
-    weighted = weight = 0.0
-    for (before, _), (at, value) in pairwise([(start, 0.0), *points]):
-        inside = min(at, end) - max(before, start)
-        if inside > 0:
-            weighted += value * inside
-            weight += inside
-    return weighted / weight if weight else None
 
 
 def _last_eval(steps: tuple[WorldStep, ...], name: Literal["eval_loss", "eval_accuracy"]) -> float | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..analyzers.bootstrap import Estimate
     from ..analyzers.compare import Comparison, RecipeResult
 
+_GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
+
 
 def compare(
     runs: Annotated[list[Path], Parameter(negative="")],
@@ -150,6 +152,24 @@ def cost_table(comparison: "Comparison") -> Table:
     )
 
 
+def gpu_table(comparison: "Comparison") -> Table:
+    """Tensor cores, SMs, power and energy."""
+    return Table(
+        title="GPUs in training",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="tensor_active_pct", heading="tensor cores", show=show_pct),
+            Column(name="sm_active_pct", heading="SMs", show=show_pct),
+            Column(name="dram_bandwidth_pct", heading="memory traffic", show=show_pct),
+            Column(name="power_w", heading="power a GPU", show=lambda value: f"{value:,.0f} W"),
+            Column(name="energy_j", heading="energy a run", show=lambda value: f"{value / 1000:,.1f} kJ"),
+        ],
+        rows=[(row.name, *(getattr(row.gpu_use, name) for name in _GPU_USE)) for row in comparison.recipes],
+        note="Means over training: share of time tensor cores worked in any precision, share of SMs busy, traffic of "
+        "the most that memory can; energy of all GPUs.",
+    )
+
+
 def raw_table(comparison: "Comparison") -> Table:
     """One row a recipe with every value; intervals in two columns."""
     intervals = ("step_time_ns", "tokens_per_s", "speed_vs_baseline_pct", "time_saved_pct")
@@ -165,7 +185,7 @@ def raw_table(comparison: "Comparison") -> Table:
     names = ["recipe", "wrap", "runs", "timed_steps"]
     for name in (*intervals, *rates):
         names += [name, f"{name}_low", f"{name}_high"]
-    names += [*figures, *plain, "confounders"]
+    names += [*figures, *plain, *_GPU_USE, "confounders"]
     return Table(
         title="compare",
         columns=[Column(name=name, heading=name) for name in names],
@@ -179,6 +199,7 @@ def raw_table(comparison: "Comparison") -> Table:
                 *(value for name in rates for value in _three(getattr(row.throughput, name))),
                 *(getattr(row.throughput, name) for name in figures),
                 *(getattr(row, name) for name in plain),
+                *(getattr(row.gpu_use, name) for name in _GPU_USE),
                 "; ".join(row.confounders),
             ]
             for row in comparison.recipes
@@ -212,7 +233,9 @@ def wrapping_table(comparison: "Comparison") -> Table:
 def tables(comparison: "Comparison") -> list[Table]:
     """What the terminal and the page show."""
     wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
-    return [speed_table(comparison), *wrapping, throughput_table(comparison), cost_table(comparison)]
+    told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in _GPU_USE)
+    gpus = [gpu_table(comparison)] if told else []
+    return [speed_table(comparison), *wrapping, throughput_table(comparison), cost_table(comparison), *gpus]
 
 
 def with_interval(estimate: "Estimate | None", show: Any) -> str:

@@ -153,7 +153,8 @@ class Capture:
         self._steps = self._open.enter_context(JsonlWriter(run.steps_path(self._rank)))
         if self._local_rank == 0 and self._period:
             telemetry = run.telemetry_path(self._node)
-            self._open.enter_context(Sampler(telemetry, self._period, device_uuids(), os.getppid()))
+            launcher = os.getppid() if "LOCAL_RANK" in os.environ else None  # torchrun, with all ranks below it
+            self._open.enter_context(Sampler(telemetry, self._period, device_uuids(), launcher))
         if self._schedule:
             self._window = TorchWindow(run, self._rank, self._schedule, recorded=self._recorded)
             self._open.enter_context(self._window)

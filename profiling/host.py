@@ -1,11 +1,11 @@
 """Readings of the machine a job runs on, from psutil."""
 
-import os
 from collections import Counter
 
 import psutil
 
 from ..record.telemetry import HostSample, Sample
+from .job import Job
 
 
 class HostSource:
@@ -13,10 +13,9 @@ class HostSource:
 
     name = "host"
 
-    def __init__(self, launcher_pid: int | None = None) -> None:
-        """The job is this process and its children or, with `launcher_pid`, that one's children and theirs."""
-        self._pid = launcher_pid or os.getpid()
-        self._with_root = launcher_pid is None
+    def __init__(self, job: Job | None = None) -> None:
+        """Without `job`, the job is this process and its children."""
+        self._job = job or Job()
         self._has_cpu = False  # the first reading has no interval to be a mean of
         psutil.cpu_percent()
 
@@ -29,7 +28,7 @@ class HostSource:
             cpu_pct=cpu if self._has_cpu else None,
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
-            **self._job(),
+            **self._of_job(),
         )
         self._has_cpu = True
         return [sample]
@@ -37,13 +36,13 @@ class HostSource:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _job(self) -> dict[str, int]:
+    def _of_job(self) -> dict[str, int]:
         """Bytes of the job's living processes, summed, by the names of `HostSample`; what no process tells is absent.
 
         Memory that processes share is counted in each.
         """
         summed: Counter[str] = Counter()
-        for process in self._processes():
+        for process in self._job.processes():
             try:
                 summed["job_rss_bytes"] += process.memory_info().rss
                 storage = process.io_counters()
@@ -52,11 +51,3 @@ class HostSource:
             summed["read_bytes"] += storage.read_bytes
             summed["write_bytes"] += storage.write_bytes
         return dict(summed)
-
-    def _processes(self) -> list[psutil.Process]:
-        try:
-            root = psutil.Process(self._pid)
-            children = root.children(recursive=True)
-        except psutil.Error:
-            return []
-        return [root, *children] if self._with_root else children

@@ -15,6 +15,7 @@ from ..record.jsonl import JsonlWriter
 from ..record.telemetry import Sample, SamplerNote
 from .guard import Part
 from .host import HostSource
+from .job import Job
 from .nvml import NvmlSource
 
 
@@ -41,9 +42,10 @@ class Sampler:
         The job's processes are this one and its children or, with `launcher_pid`, all children of that one.
         """
         self._path, self._period_s = path, period_s
-        self._makers: list[Callable[[], Source]] = [lambda: HostSource(launcher_pid)]
+        job = Job(launcher_pid)
+        self._makers: list[Callable[[], Source]] = [lambda: HostSource(job)]
         if device_uuids:
-            self._makers.append(lambda: NvmlSource(device_uuids))
+            self._makers.append(lambda: NvmlSource(device_uuids, job))
         self._part = Part("telemetry")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="stepscope-telemetry", daemon=True)

@@ -1,9 +1,11 @@
 """Fixtures that several tests share."""
 
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
+from fake_driver import FakeDriver
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +26,11 @@ def fixtures() -> Path:
     if not folder.is_dir():
         pytest.skip("the real traces are not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def fake_driver(tmp_path: Path) -> FakeDriver:
+    """Builds the fake NVML library into a folder of its own."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler to build the fake NVML library with")
+    return FakeDriver(tmp_path)

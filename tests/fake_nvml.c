@@ -1,53 +1,110 @@
 /* A test double of NVIDIA's management library (libnvidia-ml.so.1), for machines without the driver.
  *
- * $FAKE_NVML_SCENARIO names a text file of lines `<ms> <gpu> <key> <value>`: from that time on the key has that value,
- * for one GPU or for all (`*`). A key `err.<counter>` makes that counter's call fail with the given nvmlReturn_t;
- * `err.*` every call on that GPU; `err.init` nvmlInit. Time stands still unless fake_nvml_set_ms moves it.
- * Compiled with -DOLD_DRIVER it lacks the calls that older drivers lack.
+ * $FAKE_NVML_SCENARIO names a text file of lines `<ms> <device> <key> <value>`: from that time on the key has that
+ * value, for GPU `0`, for instance 1 of GPU 0 `0.1` (MIG), or for all `*`. UUIDs are GPU-fake-0 and MIG-fake-0-1.
+ *
+ *   err.<counter> <nvmlReturn_t>   that counter's call fails; `err.*`: every call on that device; `err.init`: nvmlInit
+ *   delay.<counter> <us>           that counter's call takes so long
+ *   process.<pid> <bytes>          a process computes there; 0: no more; -1: the driver does not tell its memory
+ *   gpm.<metric id> <1/1000 %>     a GPM metric; gpm.support 1: the device has GPM
+ *   xid <number>                   an event, at that time
+ *
+ * Counters of newer drivers that no line names are not supported; the older ones read 0. Time stands still unless
+ * fake_nvml_set_ms moves it, and a delay moves it too; with $FAKE_NVML_EPOCH it is the wall clock since the Unix time
+ * (us) in the file of that name, which the first process to start NVML writes. Compiled with -DOLD_DRIVER it lacks the calls that older drivers lack.
  */
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int nvmlReturn_t;
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, VERSION_MISMATCH = 25 };
-enum { GPUS = 4, RULES = 256 };
+typedef unsigned long long u64;
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, TIMEOUT = 10, VERSION_MISMATCH = 25
+};
+enum { GPUS = 16, INSTANCES = 8, RULES = 2048, NO_INSTANCE = 0 };
 
-static struct { long ms; int gpu; char key[40]; long long value; } rules[RULES];
-static int rule_count, open_count;
-static long now_ms;
-static int handles[GPUS];
+/* Handle of a GPU (instance 0) or of a MIG instance, counted from 1. */
+struct device { int gpu, instance; };
+static struct device devices[GPUS][INSTANCES];
 
-void fake_nvml_set_ms(long ms) { now_ms = ms; }
+static struct { long ms; int gpu, instance; char key[40]; long long value; } rules[RULES];
+static int rule_count, open_count, gpu_count, open_samples, open_events;
+static long long now_us, epoch_us;
 
-static int find(int gpu, const char *key, long long *value) {
+static long long now(void) {
+    struct timespec t;
+    if (!epoch_us) return now_us;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000LL + t.tv_nsec / 1000 - epoch_us;
+}
+
+void fake_nvml_set_ms(long ms) { now_us = ms * 1000LL; }
+long long fake_nvml_us(void) { return now(); }
+int fake_nvml_held(void) { return open_samples + open_events; }
+
+static int matches(int i, struct device d) {
+    return rules[i].gpu < 0 || (rules[i].gpu == d.gpu && rules[i].instance == d.instance);
+}
+
+static int find_at(struct device d, const char *key, long long us, long long *value) {
     int found = 0;
     for (int i = 0; i < rule_count; i++)
-        if (rules[i].ms <= now_ms && (rules[i].gpu == gpu || rules[i].gpu < 0) && !strcmp(rules[i].key, key))
-            *value = rules[i].value, found = 1;
+        if (rules[i].ms * 1000LL <= us && matches(i, d) && !strcmp(rules[i].key, key)) *value = rules[i].value, found = 1;
     return found;
 }
 
-static void load(void) {
-    const char *path = getenv("FAKE_NVML_SCENARIO");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char gpu[16];
-    rule_count = 0;
-    while (file && rule_count < RULES && fscanf(file, "%ld %15s %39s %lld", &rules[rule_count].ms, gpu,
-                                                rules[rule_count].key, &rules[rule_count].value) == 4)
-        rules[rule_count++].gpu = gpu[0] == '*' ? -1 : atoi(gpu);
+static int find(struct device d, const char *key, long long *value) { return find_at(d, key, now(), value); }
+
+static void wait_us(long long us) {
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+    if (epoch_us) nanosleep(&t, NULL);
+    else now_us += us;
+}
+
+static long long epoch(const char *path) {
+    struct timespec t;
+    long long us = 0;
+    FILE *file;
+    clock_gettime(CLOCK_REALTIME, &t);
+    if ((file = fopen(path, "wx"))) fprintf(file, "%lld", us = t.tv_sec * 1000000LL + t.tv_nsec / 1000);
+    else if ((file = fopen(path, "r")) && fscanf(file, "%lld", &us) != 1) us = 0;
     if (file) fclose(file);
+    return us;
+}
+
+static void load(void) {
+    const char *path = getenv("FAKE_NVML_SCENARIO"), *clock = getenv("FAKE_NVML_EPOCH");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char device[16];
+    epoch_us = clock ? epoch(clock) : 0;
+    rule_count = 0, gpu_count = 4;
+    while (file && rule_count < RULES && fscanf(file, "%ld %15s %39s %lld", &rules[rule_count].ms, device,
+                                                rules[rule_count].key, &rules[rule_count].value) == 4) {
+        rules[rule_count].gpu = -1, rules[rule_count].instance = NO_INSTANCE;
+        sscanf(device, "%d.%d", &rules[rule_count].gpu, &rules[rule_count].instance);
+        if (!strcmp(rules[rule_count].key, "gpus")) gpu_count = (int)rules[rule_count].value;
+        rule_count++;
+    }
+    if (file) fclose(file);
+    for (int g = 0; g < GPUS; g++)
+        for (int i = 0; i < INSTANCES; i++) devices[g][i].gpu = g, devices[g][i].instance = i;
 }
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     long long error = 0;
+    struct device all = {-1, NO_INSTANCE};
     (void)flags;
     load();
-    if (find(-1, "err.init", &error) && error) return (nvmlReturn_t)error;
+    if (find(all, "err.init", &error) && error) return (nvmlReturn_t)error;
     open_count++;
     return SUCCESS;
 }
-
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 nvmlReturn_t nvmlShutdown(void) { return open_count-- > 0 ? SUCCESS : UNINITIALIZED; }
 
 const char *nvmlErrorString(nvmlReturn_t code) {
@@ -56,106 +113,303 @@ const char *nvmlErrorString(nvmlReturn_t code) {
     case UNINITIALIZED: return "Uninitialized";
     case INVALID_ARGUMENT: return "Invalid Argument";
     case NOT_SUPPORTED: return "Not Supported";
-    case 4: return "Insufficient Permissions";
+    case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
     case 9: return "Driver Not Loaded";
+    case TIMEOUT: return "Timeout";
     case 12: return "NVML Shared Library Not Found";
     case 13: return "Function Not Found";
     case 15: return "GPU is lost";
     case 16: return "GPU requires reset";
     case 18: return "Driver/library version mismatch";
+    case VERSION_MISMATCH: return "Argument Version Mismatch";
     default: return "Unknown Error";
     }
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned length) {
-    snprintf(text, length, "999.0-fake");
+static nvmlReturn_t text(const char *value, char *out, unsigned length) {
+    if (strlen(value) >= length) return INSUFFICIENT_SIZE;
+    strcpy(out, value);
     return SUCCESS;
 }
+nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned length) { return text("999.0-fake", out, length); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return SUCCESS; }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, int **handle) {
-    int gpu;
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     if (!open_count) return UNINITIALIZED;
-    if (sscanf(uuid, "GPU-fake-%d", &gpu) != 1 || gpu < 0 || gpu >= GPUS) return NOT_FOUND;
-    *handle = &handles[gpu];
+    *count = (unsigned)gpu_count;
     return SUCCESS;
 }
 
-/* The value of `key` on a device, or the error that the scenario sets for `counter`. */
-static nvmlReturn_t value_of(int *handle, const char *counter, const char *key, long long *value) {
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **handle) {
+    if (!open_count) return UNINITIALIZED;
+    if (index >= (unsigned)gpu_count) return INVALID_ARGUMENT;
+    *handle = &devices[index][NO_INSTANCE];
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **handle) {
+    int gpu = -1, instance = NO_INSTANCE, whole = 0;
+    if (!open_count) return UNINITIALIZED;
+    sscanf(uuid, "GPU-fake-%d%n", &gpu, &whole);
+    if (!whole) sscanf(uuid, "MIG-fake-%d-%d%n", &gpu, &instance, &whole);
+    if (!whole || uuid[whole]) return NOT_FOUND;
+    if (gpu < 0 || gpu >= gpu_count || instance < 0 || instance >= INSTANCES) return NOT_FOUND;
+    *handle = &devices[gpu][instance];
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct device *mig, struct device **handle) {
+    if (!mig->instance) return INVALID_ARGUMENT;
+    *handle = &devices[mig->gpu][NO_INSTANCE];
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct device *mig, unsigned *id) {
+    if (!mig->instance) return NOT_SUPPORTED;
+    *id = (unsigned)mig->instance;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(struct device *d, unsigned *is) { *is = d->instance != 0; return SUCCESS; }
+nvmlReturn_t nvmlDeviceGetIndex(struct device *d, unsigned *index) { *index = (unsigned)d->gpu; return SUCCESS; }
+nvmlReturn_t nvmlDeviceGetName(struct device *d, char *out, unsigned n) { (void)d; return text("NVIDIA Fake", out, n); }
+nvmlReturn_t nvmlDeviceGetUUID(struct device *d, char *out, unsigned n) {
+    snprintf(out, n, "GPU-fake-%d", d->gpu);
+    return SUCCESS;
+}
+
+/* Whether a call for `counter` on a device works, after the delay that the scenario sets for it. */
+static nvmlReturn_t check(struct device *d, const char *counter) {
     char name[48];
-    long long error = 0;
-    int gpu = (int)(handle - handles);
+    long long error = 0, delay = 0;
     if (!open_count) return UNINITIALIZED;
-    if (gpu < 0 || gpu >= GPUS) return INVALID_ARGUMENT;
+    if (!d || d < &devices[0][0] || d > &devices[GPUS - 1][INSTANCES - 1]) return INVALID_ARGUMENT;
+    snprintf(name, sizeof name, "delay.%s", counter);
+    if (find(*d, name, &delay)) wait_us(delay);
     snprintf(name, sizeof name, "err.%s", counter);
-    if ((find(gpu, "err.*", &error) && error) || (find(gpu, name, &error) && error)) return (nvmlReturn_t)error;
-    *value = 0;
-    find(gpu, key, value);
+    if ((find(*d, "err.*", &error) && error) || (find(*d, name, &error) && error)) return (nvmlReturn_t)error;
     return SUCCESS;
 }
 
-static nvmlReturn_t unsigned_of(int *handle, const char *counter, unsigned *out) {
+/* The value of `key`. A MIG instance has memory of its own and nothing else. */
+static nvmlReturn_t value_of(struct device *d, const char *counter, const char *key, int is_new, long long *value) {
+    nvmlReturn_t code = check(d, counter);
+    if (code) return code;
+    if (d->instance && strcmp(counter, "memory")) return strcmp(counter, "utilization") ? INVALID_ARGUMENT : NOT_SUPPORTED;
+    *value = 0;
+    return find(*d, key, value) || !is_new ? SUCCESS : NOT_SUPPORTED;
+}
+
+static nvmlReturn_t unsigned_of(struct device *d, const char *counter, unsigned *out) {
     long long value;
-    nvmlReturn_t code = value_of(handle, counter, counter, &value);
+    nvmlReturn_t code = value_of(d, counter, counter, 0, &value);
     if (code == SUCCESS) *out = (unsigned)value;
     return code;
 }
 
-static nvmlReturn_t wide_of(int *handle, const char *counter, const char *key, unsigned long long *out) {
+static nvmlReturn_t wide_of(struct device *d, const char *counter, const char *key, u64 *out) {
     long long value;
-    nvmlReturn_t code = value_of(handle, counter, key, &value);
-    if (code == SUCCESS) *out = (unsigned long long)value;
+    nvmlReturn_t code = value_of(d, counter, key, 0, &value);
+    if (code == SUCCESS) *out = (u64)value;
     return code;
 }
 
-nvmlReturn_t nvmlDeviceGetUtilizationRates(int *handle, unsigned out[2]) {
-    nvmlReturn_t code = unsigned_of(handle, "utilization", &out[0]);
+nvmlReturn_t nvmlDeviceGetUtilizationRates(struct device *d, unsigned out[2]) {
+    nvmlReturn_t code = unsigned_of(d, "utilization", &out[0]);
     if (code == SUCCESS) out[1] = 0;
     return code;
 }
-
-nvmlReturn_t nvmlDeviceGetPowerUsage(int *handle, unsigned *mw) { return unsigned_of(handle, "power", mw); }
-
-nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(int *handle, unsigned long long *mj) {
-    return wide_of(handle, "energy", "energy", mj);
+nvmlReturn_t nvmlDeviceGetPowerUsage(struct device *d, unsigned *mw) { return unsigned_of(d, "power", mw); }
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct device *d, u64 *mj) { return wide_of(d, "energy", "energy", mj); }
+nvmlReturn_t nvmlDeviceGetClockInfo(struct device *d, int type, unsigned *mhz) {
+    return unsigned_of(d, type == 1 ? "sm_clock" : "memory_clock", mhz);
+}
+nvmlReturn_t nvmlDeviceGetTemperature(struct device *d, int sensor, unsigned *celsius) {
+    return sensor ? INVALID_ARGUMENT : unsigned_of(d, "temperature", celsius);
+}
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct device *d, u64 *reasons) {
+    return wide_of(d, "throttle_reasons", "throttle_reasons", reasons);
 }
 
-nvmlReturn_t nvmlDeviceGetClockInfo(int *handle, int type, unsigned *mhz) {
-    return unsigned_of(handle, type == 1 ? "sm_clock" : "memory_clock", mhz);
+/* Totals since the driver was loaded (0), or of the board's whole life (1), a million more here. */
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct device *d, int type, int lifetime, u64 *count) {
+    long long value;
+    nvmlReturn_t code;
+    if (type < 0 || type > 1 || lifetime < 0 || lifetime > 1) return INVALID_ARGUMENT;
+    if ((code = value_of(d, "ecc", type ? "ecc_uncorrected" : "ecc_corrected", 1, &value))) return code;
+    *count = (u64)value + (lifetime ? 1000000 : 0);
+    return SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTemperature(int *handle, int sensor, unsigned *celsius) {
-    return sensor ? INVALID_ARGUMENT : unsigned_of(handle, "temperature", celsius);
+struct process { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; };
+
+static nvmlReturn_t running(struct device *d, unsigned *count, struct process *out) {
+    unsigned room = *count, listed = 0;
+    nvmlReturn_t code = check(d, "processes");
+    if (code) return code;
+    for (int i = 0; i < rule_count; i++) {
+        unsigned pid;
+        long long bytes = 0;
+        int first = 1;
+        if (sscanf(rules[i].key, "process.%u", &pid) != 1 || !matches(i, *d)) continue;
+        for (int j = 0; j < i; j++) first &= strcmp(rules[j].key, rules[i].key) || !matches(j, *d);
+        if (!first || !find(*d, rules[i].key, &bytes) || !bytes) continue;
+        if (out && listed < room) out[listed] = (struct process){pid, (u64)bytes, UINT_MAX, UINT_MAX};
+        listed++;
+    }
+    *count = listed;
+    return listed > room || (listed && !out) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(int *handle, unsigned long long *reasons) {
-    return wide_of(handle, "throttle_reasons", "throttle_reasons", reasons);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struct device *d, unsigned *count, struct process *out) {
+    return running(d, count, out);
+}
+
+struct event_set { struct device *device; long long since; char told[RULES]; };
+struct event { struct device *device; u64 type, data; unsigned gpu_instance, compute_instance; };
+
+nvmlReturn_t nvmlEventSetCreate(struct event_set **set) {
+    if (!open_count) return UNINITIALIZED;
+    *set = calloc(1, sizeof **set), open_events++;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlEventSetFree(struct event_set *set) { free(set), open_events--; return SUCCESS; }
+
+nvmlReturn_t nvmlDeviceRegisterEvents(struct device *d, u64 types, struct event_set *set) {
+    nvmlReturn_t code = check(d, "xid");
+    if (code) return code;
+    if (!set || d->instance) return INVALID_ARGUMENT;
+    if (types != 8) return NOT_SUPPORTED;
+    set->device = d, set->since = now();
+    return SUCCESS;
+}
+
+/* Events before they were asked for are not recorded. A wait that finds none takes its whole time. */
+nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, struct event *data, unsigned timeout_ms) {
+    nvmlReturn_t code;
+    if (!open_count) return UNINITIALIZED;
+    if (!set || !data) return INVALID_ARGUMENT;
+    for (int i = 0; set->device && i < rule_count; i++) {
+        long long at = rules[i].ms * 1000LL;
+        if (strcmp(rules[i].key, "xid") || !matches(i, *set->device) || set->told[i]) continue;
+        if (at < set->since || at > now()) continue;
+        set->told[i] = 1;
+        *data = (struct event){set->device, 8, (u64)rules[i].value, UINT_MAX, UINT_MAX};
+        return SUCCESS;
+    }
+    if (set->device && (code = check(set->device, "events"))) return code;
+    wait_us(timeout_ms * 1000LL);
+    return TIMEOUT;
 }
 
 #ifndef OLD_DRIVER
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(int *handle, unsigned long long *reasons) {
-    return wide_of(handle, "throttle_reasons", "throttle_reasons", reasons);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct device *d, unsigned *count, struct process *out) {
+    return running(d, count, out);
 }
 
-struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(struct device *d, u64 *reasons) {
+    return wide_of(d, "throttle_reasons", "throttle_reasons", reasons);
+}
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(int *handle, struct memory_v2 *memory) {
+struct memory_v2 { unsigned version; u64 total, reserved, free, used; };
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct device *d, struct memory_v2 *memory) {
     nvmlReturn_t code;
     if (memory->version != 0x02000028) return VERSION_MISMATCH;
-    if ((code = wide_of(handle, "memory", "memory_total", &memory->total))) return code;
-    if ((code = wide_of(handle, "memory", "memory_reserved", &memory->reserved))) return code;
-    if ((code = wide_of(handle, "memory", "memory_used", &memory->used))) return code;
+    if ((code = wide_of(d, "memory", "memory_total", &memory->total))) return code;
+    if ((code = wide_of(d, "memory", "memory_reserved", &memory->reserved))) return code;
+    if ((code = wide_of(d, "memory", "memory_used", &memory->used))) return code;
     memory->free = memory->total - memory->reserved - memory->used;
     return SUCCESS;
 }
 
 struct temperature_v1 { unsigned version; int sensor; int celsius; };
 
-nvmlReturn_t nvmlDeviceGetTemperatureV(int *handle, struct temperature_v1 *reading) {
+nvmlReturn_t nvmlDeviceGetTemperatureV(struct device *d, struct temperature_v1 *reading) {
     unsigned celsius;
-    nvmlReturn_t code = nvmlDeviceGetTemperature(handle, reading->sensor, &celsius);
-    if (code == SUCCESS) reading->celsius = (int)celsius;
+    nvmlReturn_t code;
+    if (reading->version != 0x0100000C) return VERSION_MISMATCH;
+    if ((code = nvmlDeviceGetTemperature(d, reading->sensor, &celsius)) == SUCCESS) reading->celsius = (int)celsius;
     return code;
+}
+
+struct field { unsigned id, scope; long long timestamp, latency_us; unsigned type, code; u64 value; };
+
+/* Succeeds as a whole; each field says for itself whether it is there. NVLink counts KiB, over all links here. */
+nvmlReturn_t nvmlDeviceGetFieldValues(struct device *d, int count, struct field *fields) {
+    nvmlReturn_t code = check(d, "fields");
+    if (code) return code;
+    if (count < 1 || !fields) return INVALID_ARGUMENT;
+    for (int i = 0; i < count; i++) {
+        unsigned id = fields[i].id;
+        const char *link = id == 138 ? "nvlink_tx" : id == 139 ? "nvlink_rx" : "";
+        const char *key = id == 197 ? "pcie_tx" : id == 198 ? "pcie_rx" : link;
+        long long value = 0;
+        fields[i].code = (unsigned)(*key ? value_of(d, key, key, 1, &value) : NOT_SUPPORTED);
+        if (*key == 'n' && fields[i].scope != UINT_MAX) fields[i].code = INVALID_ARGUMENT;
+        fields[i].type = 3, fields[i].value = (u64)value, fields[i].timestamp = now();
+    }
+    return SUCCESS;
+}
+
+struct gpm_sample { struct device device; long long us; };
+struct gpm_metric { unsigned id; nvmlReturn_t code; double value; const char *names[3]; };
+struct gpm_metrics { unsigned version, count; struct gpm_sample *first, *second; struct gpm_metric metrics[]; };
+struct gpm_support { unsigned version, supported; };
+
+nvmlReturn_t nvmlGpmQueryDeviceSupport(struct device *d, struct gpm_support *support) {
+    long long value = 0;
+    nvmlReturn_t code = check(d, "gpm");
+    if (code) return code;
+    if (support->version != 1) return VERSION_MISMATCH;
+    find(*d, "gpm.support", &value);
+    support->supported = (unsigned)value;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlGpmSampleAlloc(struct gpm_sample **sample) {
+    *sample = calloc(1, sizeof **sample), open_samples++;
+    (*sample)->us = -1;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlGpmSampleFree(struct gpm_sample *sample) { free(sample), open_samples--; return SUCCESS; }
+
+nvmlReturn_t nvmlGpmMigSampleGet(struct device *d, unsigned instance, struct gpm_sample *sample) {
+    nvmlReturn_t code = check(d, "gpm");
+    if (code) return code;
+    if (d->instance || instance >= INSTANCES || !sample) return INVALID_ARGUMENT;
+    sample->device = devices[d->gpu][instance], sample->us = now();
+    return SUCCESS;
+}
+nvmlReturn_t nvmlGpmSampleGet(struct device *d, struct gpm_sample *sample) { return nvmlGpmMigSampleGet(d, 0, sample); }
+
+/* The mean of a step function, its lines in order of time; what it may be over less than 100 ms, none can rely on. */
+static double mean(struct device d, const char *key, long long from, long long to) {
+    double sum = 0;
+    long long value = 0, at = from;
+    if (to - from < 100000) return NAN;
+    find_at(d, key, from, &value);
+    for (int i = 0; i < rule_count; i++) {
+        long long us = rules[i].ms * 1000LL;
+        if (us <= from || us >= to || strcmp(rules[i].key, key) || !matches(i, d)) continue;
+        sum += (double)value * (double)(us - at), at = us, value = rules[i].value;
+    }
+    return (sum + (double)value * (double)(to - at)) / (double)(to - from) / 1000;
+}
+
+nvmlReturn_t nvmlGpmMetricsGet(struct gpm_metrics *get) {
+    struct gpm_sample *a = get->first, *b = get->second;
+    if (get->version != 1) return VERSION_MISMATCH;
+    if (!a || !b || a->us < 0 || b->us < a->us || memcmp(&a->device, &b->device, sizeof a->device)) return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < get->count; i++) {
+        struct gpm_metric *metric = &get->metrics[i];
+        char key[40];
+        long long value;
+        snprintf(key, sizeof key, "gpm.%u", metric->id);
+        metric->code = find_at(a->device, key, b->us, &value) ? SUCCESS : NOT_SUPPORTED;
+        if (metric->code == SUCCESS) metric->value = mean(a->device, key, a->us, b->us);
+    }
+    return SUCCESS;
 }
 #endif

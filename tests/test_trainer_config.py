@@ -47,6 +47,7 @@ def asked(qa_file: Path) -> Config:
         ({"lr": float("nan")}, "--lr"),
         ({"betas": (0.9, 1.0)}, "--betas"),
         ({"telemetry_period": -1.0}, "--telemetry-period"),
+        ({"telemetry_period": 0.1}, "--telemetry-period: drivers read GPUs no more than six times a second"),
         ({"data": Path("nowhere.jsonl")}, "--data"),
         ({"model": "./nowhere"}, "--model"),
         ({"run_name": "a/b"}, "--run-name"),
