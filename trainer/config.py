@@ -116,6 +116,8 @@ class Config:
     """Windows, one after the other."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
+    wandb: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Write the scalars as a run of Weights & Biases too, offline, in the run's folder."""
 
     config: Annotated[Path | None, Parameter(group=RUN_GROUP)] = None
     """TOML file of settings, named as these flags are; a flag wins."""

@@ -9,12 +9,13 @@ from ..record.run import RunDir
 from ..record.steps import Step
 from .progress import Progressing
 from .scalars import Scalars
+from .weights_biases import WeightsBiases
 
 
 class Watch:
-    """Tells a rank's step file, scalars and progress of each step."""
+    """Tells a rank's step file, scalars, wandb where asked for, and progress of each step."""
 
-    def __init__(self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing) -> None:
+    def __init__(self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing, *, wandb: bool) -> None:
         """Open the files of `rank` in the run's folder; `manifest` is shown beside the scalars.
 
         `progress` stays its owner's to close.
@@ -25,12 +26,15 @@ class Watch:
         self._scalars = self._open.enter_context(Scalars(run.path)) if rank == 0 else None
         if self._scalars:
             self._scalars.describe(manifest)
+        self._wandb = self._open.enter_context(WeightsBiases(run.path, manifest)) if wandb and rank == 0 else None
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """Write a finished step everywhere."""
         self._steps.write(step)
         if self._scalars:
             self._scalars.record(step, tokens_of_all=tokens_of_all)
+        if self._wandb:
+            self._wandb.record(step, tokens_of_all=tokens_of_all)
         self._progress.record(step, tokens_of_all=tokens_of_all)
 
     def __enter__(self) -> Self:

@@ -86,7 +86,7 @@ def run_rank(
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
-        watch = stack.enter_context(Watch(run, here.rank, manifest, progress))
+        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
         window = TorchWindow(run, here.rank, schedule(config), after=done) if config.profile else None
         if window:
             stack.enter_context(window)
