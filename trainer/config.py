@@ -130,6 +130,8 @@ class Config:
     """GiB of traces a rank; a window that would go beyond is cut before it begins."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
+    wandb: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Write the scalars as a run of Weights & Biases too, offline, in the run's folder."""
 
     repeats: Annotated[int, Parameter(group=RUN_GROUP)] = 1
     """Runs of each recipe and wrapping. Several runs make a sweep: they take turns, each in a folder of its own."""

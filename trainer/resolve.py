@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,9 @@ def _check_places(config: Config) -> None:
 
     data_source(config.data or SHIPPED_DATA, config.data_split)
     reading(config.data_columns)
+    found = find_spec("wandb") if config.wandb else None
+    if config.wandb and (found is None or found.origin is None):  # a mere folder of that name has no origin
+        raise ConfigError("--wandb: needs the package wandb; install it with: pip install 'stepscope[wandb]'")
     if config.model and config.model.startswith(("/", ".")) and not Path(config.model).is_dir():
         raise ConfigError(f"--model: there is no folder {config.model}")
     name = config.run_name

@@ -5,7 +5,7 @@ Flushed with each step, so that a crash loses nothing; the file's name carries n
 
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from tensorboard.compat.proto.event_pb2 import Event
@@ -17,27 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ..record.manifest import Manifest
 from ..record.steps import Step
-
-_TAGS = {
-    "train/loss": "loss",
-    "train/lr": "lr",
-    "train/grad_norm": "grad_norm",
-    "eval/loss": "eval_loss",
-    "eval/perplexity": "eval_perplexity",
-    "eval/accuracy": "eval_accuracy",
-    "memory/allocated_bytes": "memory_allocated_bytes",
-    "memory/reserved_bytes": "memory_reserved_bytes",
-    "memory/rss_bytes": "rss_bytes",
-}
-"""Tag → the field of a step it shows. A field that was not measured makes no point."""
-
-_MS_TAGS = {
-    "speed/step_ms": "duration_ns",
-    "speed/data_ms": "data_ns",
-    "speed/forward_ms": "forward_ns",
-    "speed/backward_ms": "backward_ns",
-    "speed/optimizer_ms": "optimizer_ns",
-}
+from .points import hyperparameters, points
 
 
 class Scalars:
@@ -53,21 +33,12 @@ class Scalars:
         """Show the manifest as text, and its settings as hyper-parameters with the recipe first."""
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode()
         self._add(text_pb("run.json", f"```json\n{text}\n```"), 0)
-        settings: dict[str, Any] = {"recipe": manifest.recipe.name, "emulated": manifest.emulated}
-        settings |= {
-            name: value for name, value in manifest.config.items() if isinstance(value, bool | int | float | str)
-        }
-        self._add(hparams_pb(settings, trial_id=manifest.run), 0)
+        self._add(hparams_pb(hyperparameters(manifest), trial_id=manifest.run), 0)
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
-        """Add a step's points. Tokens per second are those of all ranks, and left out for steps that are not timed."""
-        for tag, field in _TAGS.items():
-            self._point(tag, getattr(step, field), step.step)
-        for tag, field in _MS_TAGS.items():
-            value = getattr(step, field)
-            self._point(tag, None if value is None else value / 1e6, step.step)
-        if not step.marks:
-            self._point("speed/tokens_per_s", tokens_of_all / (step.duration_ns / 1e9), step.step)
+        """Add a step's points; `tokens_of_all` are those of all ranks."""
+        for tag, value in points(step, tokens_of_all=tokens_of_all).items():
+            self._add(scalar_pb(tag, value), step.step)
         self._records.flush()
 
     def close(self) -> None:
@@ -81,10 +52,6 @@ class Scalars:
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
-
-    def _point(self, tag: str, value: float | None, step: int) -> None:
-        if value is not None:
-            self._add(scalar_pb(tag, value), step)
 
     def _add(self, summary: Summary, step: int) -> None:
         self._write(Event(summary=summary, step=step))

@@ -12,12 +12,13 @@ from ..record.steps import Step
 from .checkpoints import ways_on
 from .progress import Progressing
 from .scalars import Scalars
+from .weights_biases import WeightsBiases
 
 
 class Watch:
-    """Tells a rank's step file, scalars and progress of each step."""
+    """Tells a rank's step file, scalars, wandb where asked for, and progress of each step."""
 
-    def __init__(self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing) -> None:
+    def __init__(self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing, *, wandb: bool) -> None:
         """Open the files of `rank` in the run's folder; `manifest` is shown beside the scalars.
 
         `progress` stays its owner's to close.
@@ -35,6 +36,7 @@ class Watch:
                 self._scalars = Scalars(run.path)
                 self._open.callback(self._close_scalars)
                 self._scalars.describe(manifest)
+        self._wandb = self._open.enter_context(WeightsBiases(run.path, manifest)) if wandb and rank == 0 else None
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
         """Write a finished step everywhere. UserError where it cannot be kept; scalars end alone."""
@@ -52,6 +54,8 @@ class Watch:
         if self._scalars and self._part.works:
             with self._part.guarded():
                 self._scalars.record(step, tokens_of_all=tokens_of_all)
+        if self._wandb:
+            self._wandb.record(step, tokens_of_all=tokens_of_all)
         self._progress.record(step, tokens_of_all=tokens_of_all)
 
     def _close_scalars(self) -> None:

@@ -139,7 +139,7 @@ def run_rank(
         if config.resume and planned != job.steps:
             progress.note(longer_words(planned, job.steps, done))
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
-        watch = stack.enter_context(Watch(run, here.rank, manifest, progress))
+        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
         window = profiler(config, here, run, done)
         if window:
             stack.enter_context(window)
