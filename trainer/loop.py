@@ -26,6 +26,8 @@ from .sharding import accumulate
 from .stopping import StopRequest
 from .watch import Watch
 
+_THIS_PROCESS = psutil.Process()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -122,7 +124,8 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
         batches, tokens_of_all = job.rows.step(number)
     summed = torch.zeros((), device=job.device)
     for batch in batches:
-        accumulate(job.model, last=batch is batches[-1])
+        if len(batches) > 1:  # it asks every module of the model
+            accumulate(job.model, last=batch is batches[-1])
         with clock.phase("forward"):
             loss = summed_loss(answer_logits(job.model, batch), batch)
         with clock.phase("backward"):
@@ -166,7 +169,7 @@ def _measured(job: Job, clock: StepClock) -> dict[str, Any]:
     """Times and memory of the step just finished, by the names of `Step`'s fields."""
     measured: dict[str, Any] = {"start_ns": clock.start_ns, "duration_ns": clock.elapsed_ns()}
     measured |= {f"{phase}_ns": duration for phase, duration in clock.durations_ns().items()}
-    measured["rss_bytes"] = psutil.Process().memory_info().rss
+    measured["rss_bytes"] = _THIS_PROCESS.memory_info().rss
     if job.device.type == "cuda":
         measured["memory_allocated_bytes"] = torch.cuda.max_memory_allocated()
         measured["memory_reserved_bytes"] = torch.cuda.max_memory_reserved()
