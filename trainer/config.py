@@ -128,6 +128,8 @@ class Config:
     """Record Python stacks; doubles a trace and its price."""
     profile_limit: Annotated[float, Parameter(group=_CAPTURE)] = 2.0
     """GiB of traces a rank; a window that would go beyond is cut before it begins."""
+    module_ranges: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Name a range after each module in traces; it costs time in every step, and excludes --compile."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
     wandb: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False

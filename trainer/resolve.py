@@ -73,6 +73,8 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
         nproc=_processes(config, hardware, environment),
     )
+    if config.module_ranges and config.compile:
+        raise ConfigError("--module-ranges: hooks break the graphs of --compile and change what is measured; drop one")
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)

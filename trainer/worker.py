@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..profiling.facts import device_facts, environment_facts, git_commit, version_facts
+from ..profiling.modules import ModuleRanges
 from ..profiling.sampler import Sampler
 from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
@@ -140,6 +141,8 @@ def run_rank(
             progress.note(longer_words(planned, job.steps, done))
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
         watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
+        if config.module_ranges:
+            stack.enter_context(ModuleRanges(job.model))
         window = profiler(config, here, run, done)
         if window:
             stack.enter_context(window)
