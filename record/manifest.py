@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .atomic import write_atomically, write_over
-from .errors import NO_SPACE, TraceError
+from .document import read_document, write_document
 from .recipes import Recipe
 
 SCHEMA = "stepscope.run/1"
@@ -127,29 +126,10 @@ def without_home(values: Sequence[str]) -> list[str]:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write `run.json` so that a reader sees the old text or the new one, never half of one.
-
-    On a full disk there is no room for both: the new one is then written over the old one.
-    """
-    data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        if error.errno not in NO_SPACE or not path.exists():
-            raise
-        write_over(path, data)
+    """Write `run.json`."""
+    write_document(path, manifest)
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read `run.json`; TraceError where it is missing, cut, or of another schema."""
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except FileNotFoundError:
-        raise TraceError(path, "no manifest here; a run folder holds a run.json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(path, f"is not a stepscope manifest ({error})") from None
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
-    if manifest.schema != SCHEMA:
-        raise TraceError(path, f"is of schema {manifest.schema}, and this program reads {SCHEMA}; update stepscope")
-    return manifest
+    return read_document(path, Manifest, SCHEMA, what="manifest", where="a run folder")

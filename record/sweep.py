@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .atomic import write_atomically
-from .errors import TraceError
+from .document import read_document, write_document
 
 SCHEMA = "stepscope.sweep/1"
 FILE = "sweep.json"
@@ -47,21 +46,10 @@ class Sweep(msgspec.Struct, kw_only=True):
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Write `sweep.json` atomically."""
-    write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(sweep), indent=2) + b"\n")
+    """Write `sweep.json`."""
+    write_document(folder / FILE, sweep)
 
 
 def read_sweep(folder: Path) -> Sweep:
     """Read `sweep.json`; TraceError where it is missing, cut, or of another schema."""
-    path = folder / FILE
-    try:
-        sweep = msgspec.json.decode(path.read_bytes(), type=Sweep)
-    except FileNotFoundError:
-        raise TraceError(path, "no sweep here; a sweep's folder holds a sweep.json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(path, f"is not the plan of a sweep ({error})") from None
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
-    if sweep.schema != SCHEMA:
-        raise TraceError(path, f"is of schema {sweep.schema}, and this program reads {SCHEMA}; update stepscope")
-    return sweep
+    return read_document(folder / FILE, Sweep, SCHEMA, what="sweep's plan", where="a sweep's folder")
