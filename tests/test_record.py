@@ -284,7 +284,7 @@ def test_where_a_full_disk_has_no_room_for_two_manifests_the_new_one_is_written_
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run = RunDir(tmp_path)
-    monkeypatch.setattr("stepscope.record.manifest.write_atomically", full)
+    monkeypatch.setattr("stepscope.record.document.write_atomically", full)
     with pytest.raises(OSError, match="No space left"):
         run.write_manifest(a_manifest())
     run.manifest_path.write_bytes(b"{}" * 5000)
