@@ -119,7 +119,7 @@ def test_a_disk_too_full_for_a_checkpoint_keeps_the_last_one_and_with_room_made_
 
 def test_a_full_disk_ends_traces_and_telemetry_alone_and_the_steps_with_one_line(disk: Path, qa_file: Path) -> None:
     fill(disk, but=MIB // 8)
-    code, stderr = finish(start(TRAINER, disk, qa_file, "--steps", "5000", "--telemetry-period", "0.02"))
+    code, stderr = finish(start(TRAINER, disk, qa_file, "--steps", "5000", "--telemetry-period", "0.2"))
     run = RunDir(disk / "run")
     assert code == 1
     assert "torch.profiler ends here, training goes on: " in stderr
