@@ -24,7 +24,6 @@ HARMLESS = {
     "profile_active": "profiled steps are left out of every timing",
     "profile_repeat": "profiled steps are left out of every timing",
     "telemetry_period": "sampling costs a thread some milliseconds of CPU time a second",
-    "wandb": "scalars are written between steps",
     "eval_every": "evaluation lies outside the timed steps and changes no weight",
     "checkpoint_every": "steps beside a checkpoint are left out of every timing",
     "checkpoint_keep": "steps beside a checkpoint are left out of every timing",

@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 
 from stepscope.profiling.sampler import Sampler
-from stepscope.profiling.window import Schedule, TorchWindow
+from stepscope.profiling.schedule import Schedule
+from stepscope.profiling.window import TorchWindow
 from stepscope.record.run import RunDir
 from stepscope.record.steps import Step
 from stepscope.trainer.build import build
@@ -114,7 +115,7 @@ class _BlockWatch(Watch):
     """A run's own watch, which asks for a stop before the last step of a block."""
 
     def __init__(self, run: RunDir, rank: int, manifest: Any, progress: Any, stop: StopRequest) -> None:
-        super().__init__(run, rank, manifest, progress)
+        super().__init__(run, rank, manifest, progress, wandb=False)
         self.stop, self.last = stop, 0
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
@@ -144,9 +145,10 @@ class Ours:
         self._checkpoints = Checkpoints(self.run, Trained(self.job.model, self.job.optimizer), every=0, keep=1)
         self._log = stack.enter_context((self.run.path / f"progress{here.rank}.txt").open("w"))
         manifest = first_manifest(self.config, hardware, [], here, self.run)
-        progress = progress_for(rank=here.rank, steps=asked.steps, every=self.config.log_every)
+        progress = progress_for(rank=here.rank, every=self.config.log_every)
+        progress.expect(asked.steps)
         self._watch = stack.enter_context(_BlockWatch(self.run, here.rank, manifest, progress, self.stop))
-        self._window = TorchWindow(self.run, here.rank, Schedule(wait=_NEVER, warmup=1, active=1)) if window else None
+        self._window = TorchWindow(self.run, here.rank, Schedule(spans=((_NEVER, _NEVER),))) if window else None
         if self._window:
             stack.enter_context(self._window)
 

@@ -95,6 +95,7 @@ def fill(disk: Path, *, but: int) -> Path:
     return filler
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_for_a_checkpoint_keeps_the_last_one_and_with_room_made_the_run_goes_on(
     disk: Path, qa_file: Path
 ) -> None:

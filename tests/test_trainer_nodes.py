@@ -29,7 +29,7 @@ def start(tmp_path: Path, data: Path, *flags: str) -> Nodes:
     command = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", *meeting, "-m", "stepscope.trainer"]
     started = []
     for name in ("node-a", "node-b"):
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(exist_ok=True)
         started.append(
             subprocess.Popen(
                 [*command, *SMALL, "--data", str(data), *flags],
@@ -87,6 +87,18 @@ def test_two_nodes_make_one_run_with_the_losses_of_one_node(tmp_path: Path, qa_f
     assert one.manifest().world.nodes == 1
     # The sums are of two addends, so no order can tell; 1e-6 is what float32 may lose if gloo ever cuts them otherwise.
     assert losses(two)[0] == pytest.approx(losses(one)[0], rel=1e-6)
+
+
+def test_nodes_that_read_other_data_are_told_so(tmp_path: Path, qa_file: Path) -> None:
+    lines = qa_file.read_bytes().splitlines(keepends=True)
+    for name, own in (("node-a", lines), ("node-b", lines[1:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.jsonl").write_bytes(b"".join(own))
+    codes, stderrs = finish(start(tmp_path, Path("own.jsonl"), "--out", str(tmp_path / "shared"), "--steps", "3"))
+    assert codes == [1, 1]
+    for stderr in stderrs:
+        [line] = said(stderr)
+        assert "--data: node 1 has read other data than rank 0" in line
 
 
 def test_nodes_that_do_not_share_the_folder_are_told_so_and_leave_no_run(tmp_path: Path, qa_file: Path) -> None:

@@ -185,6 +185,7 @@ def test_a_run_that_fails_is_noted_the_others_go_on_and_resume_repeats_it(tmp_pa
     assert RunDir(folder / "earlier" / "bf16").manifest().outcome.state == "failed"
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_sweep_after_a_whole_step_and_resume_goes_on_from_the_checkpoint(
     tmp_path: Path, qa_file: Path
 ) -> None:

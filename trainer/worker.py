@@ -4,12 +4,14 @@ The same under torchrun and under our own launcher; the launcher names the run's
 it the first rank makes one.
 """
 
+import json
 import os
 import sys
 import time
 import uuid
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -87,6 +89,15 @@ def agree_on_run(config: Config, here: Place) -> RunDir:
     )
 
 
+def check_same_data(facts: dict[str, Any], here: Place) -> None:
+    """CommonError where a rank has read other data than the first: the order of rows, and the steps, would differ."""
+    read = json.dumps({name: facts.get(name) for name in ("sha256", "examples", "training_rows")})
+    others = ranks_without(read == same_everywhere(read))
+    if others:
+        nodes = ", ".join(str(node) for node in sorted({rank // here.local_world for rank in others}))
+        raise CommonError(f"--data: node {nodes} has read other data than rank 0; give every node the same file")
+
+
 def _leave_mark(run: RunDir) -> str:
     """Put an empty file into the run's folder and answer its name; none where there is no such folder."""
     mark = run.path / f".seen-by-all.{uuid.uuid4().hex}"
@@ -126,6 +137,7 @@ def run_rank(
             telemetry = run.telemetry_path(here.node)
             stack.enter_context(Sampler(telemetry, config.telemetry_period, device_uuids(here), os.getppid()))
         built = build(config, here, hardware)
+        check_same_data(built.data_facts, here)
         manifest.model, manifest.data = built.model_facts, built.data_facts
         manifest.linear_layers = built.precision.linears
         job, config = built.job, built.job.config
