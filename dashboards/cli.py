@@ -15,6 +15,7 @@ COMMANDS = {
     "trace": ("stepscope.dashboards.kineto_trace:trace", "Say where the time of torch.profiler traces went."),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about runs."),
+    "scrub": ("stepscope.dashboards.scrub:scrub", "Copy captures without environment, user and host names."),
     "recipes": ("stepscope.dashboards.recipes:recipes", "List the precision recipes, operand by operand."),
     "demo": ("stepscope.trainer.demo:demo", "Train three recipes on this machine and compare them."),
 }
