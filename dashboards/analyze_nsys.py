@@ -99,7 +99,8 @@ def _print_tables(export: "Export", reports: list["Report"], top: int) -> None:
             print_table(_shown(report, rows, top), console)
     if export.carries_environment:
         sys.stderr.write(
-            f"note: {export.path.name} carries the profiled program's environment variables; mind whom you send it to\n"
+            f"note: {export.path.name} carries the profiled program's environment variables; "
+            f"before you send it on: stepscope scrub {export.path.name}\n"
         )
 
 

@@ -16,7 +16,9 @@ COMMANDS = {
     "capture": ("stepscope.profiling.capture_command:capture", "Record the machine while any program runs."),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about runs."),
+    "scrub": ("stepscope.dashboards.scrub:scrub", "Copy captures without environment, user and host names."),
     "recipes": ("stepscope.dashboards.recipes:recipes", "List the precision recipes, operand by operand."),
+    "doctor": ("stepscope.profiling.doctor:doctor", "Say what this machine can capture, why not, and the way out."),
     "demo": ("stepscope.trainer.demo:demo", "Train three recipes on this machine and compare them."),
 }
 """Command → where it lives, and its line in the list of commands."""

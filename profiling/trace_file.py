@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..record.private import TRACE_HOST, TRACE_PATH
+
 _CHUNK = 1 << 20
 _TAIL = 1 << 13
-_HOST = re.compile(rb'("host_name":\s*)"(?:[^"\\]|\\.)*"')
-_PATH = re.compile(rb'("traceName":\s*)"(?:[^"\\]|\\.)*"')
+_HOST, _PATH = (re.compile(rb'("%s":\s*)"(?:[^"\\]|\\.)*"' % name.encode()) for name in (TRACE_HOST, TRACE_PATH))
 
 
 def pack(plain: Path, packed: Path) -> None:

@@ -12,7 +12,7 @@ expect() { grep -qF -- "$1" "$2" || fail "'$1' is not in $2:"$'\n'"$(cat "$2")";
 "$bin/stepscope" --version >version.txt
 expect "$("$bin/python" -c 'import stepscope; print(stepscope.__version__)')" version.txt
 "$bin/stepscope" --help >help.txt
-for command in trace compare report recipes demo; do expect "$command" help.txt; done
+for command in trace compare report scrub recipes doctor demo; do expect "$command" help.txt; done
 
 "$bin/stepscope" recipes mxtw >recipes.txt
 expect "Its casts equal those of tensorwise" recipes.txt
@@ -36,6 +36,12 @@ code=0
 "$bin/analyze-nsys" "$sample/mxtw/run.json" 2>error.txt || code=$?
 [ "$code" = 1 ] || fail "analyze-nsys on a JSON file answers exit code $code"
 expect "is no SQLite database" error.txt
+code=0
+"$bin/stepscope" doctor >doctor.txt || code=$?
+[ "$code" = 1 ] || fail "doctor without torch answers exit code $code"
+expect "stepscope[train]" doctor.txt
+"$bin/stepscope" scrub "$sample/mxtw" -o scrubbed >/dev/null
+[ -f scrubbed/run.json ] || fail "scrub copied no manifest"
 code=0
 "$bin/profile-train" --steps 1 2>error.txt || code=$?
 [ "$code" = 1 ] || fail "profile-train without torch answers exit code $code"

@@ -185,7 +185,7 @@ def _findings(export: Export) -> list[Finding]:
     if export.carries_environment:
         text = (
             f"{export.path.name} carries the environment variables of the profiled program, tokens perhaps among them: "
-            "mind whom you send it to, and profile with --discard-environment=true."
+            f"send on what stepscope scrub {export.path.name} writes, and profile with --discard-environment=true."
         )
         found.append(Finding(code="carries-environment", severity="warning", text=text))
     return found

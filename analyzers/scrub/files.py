@@ -1,0 +1,198 @@
+"""From a file or a run's folder to its scrubbed copy: which way each kind of file takes, and what is left out."""
+
+import gzip
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from getpass import getuser
+from pathlib import Path
+from socket import gethostname
+
+from ...record.errors import ConfigError, TraceError, UserError
+from ...record.private import Cleaner, Names
+from .json_text import learn_json, scrubbed_json
+from .nsys_export import learn_export, scrub_export
+from .records import scrubbed_events, scrubbed_snapshot
+
+_REPORTS = (".nsys-rep", ".qdrep")
+_TRACE = re.compile(r".*\.json(\.gz)?")
+_OWN = re.compile(r"(run|sweep|summary)\.json|(steps|telemetry)\..*\.jsonl")
+_TEXTS = (".txt", ".log", ".csv", ".toml", ".md", ".out", ".err", ".jsonl")
+_WEIGHTS = ("checkpoints", "model")
+_SEALED = (
+    "is sealed: nobody but nsys can change a report. Scrub its export (nsys export --type sqlite {name}), or capture "
+    "again with --discard-environment=true"
+)
+
+
+@dataclass
+class Scrubbed:
+    """What became of one input."""
+
+    output: Path
+    removed: Counter[str]
+    left_out: list[str] = field(default_factory=list)
+    """Files of a folder that were not copied, each with the reason."""
+
+
+def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
+    """Write the scrubbed copy of a file or run folder to `output`. TraceError or ConfigError where that cannot be."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    files = list(_files(path)) if path.is_dir() else [path]
+    if path.is_dir() and not any(name.name in ("run.json", "sweep.json") for name in files):
+        raise TraceError(path, "is no run's folder (no run.json in it); name the files in it one by one")
+    _check_output(path, output, force=force)
+    names = own_names()
+    for file in files:
+        _learn(file, names, alone=not path.is_dir())
+    cleaner = Cleaner(names)
+    part = output.with_name(f".{output.name}.part")
+    _remove(part)
+    try:
+        result = Scrubbed(output=output, removed=cleaner.removed)
+        if path.is_dir():
+            _folder(path, files, part, result, cleaner)
+        else:
+            _file(path, part, cleaner, output.suffix)
+        for file in (item for item in (part.rglob("*") if part.is_dir() else [part]) if item.is_file()):
+            _check(path, file, names.tokens)
+        _remove(output)
+        part.replace(output)
+    finally:
+        _remove(part)
+    return result
+
+
+def scrubbed_name(path: Path) -> str:
+    """`<name>.scrubbed.<suffix>`; a trace keeps all of `.pt.trace.json.gz`, and a folder has no suffix."""
+    if path.is_dir():
+        return f"{path.name}.scrubbed"
+    match = re.fullmatch(r"(.+?)((?:\.pt)?(?:\.trace)?\.json(?:\.gz)?|\.[^.]+)", path.name)
+    return f"{match[1]}.scrubbed{match[2]}" if match else f"{path.name}.scrubbed"
+
+
+def own_names() -> Names:
+    """The names of this machine, where most files that are scrubbed were made."""
+    names = Names()
+    names.host(gethostname())
+    try:
+        names.user(getuser())
+        names.folder(str(Path.home()))
+    except (OSError, KeyError, RuntimeError):  # a container without a user
+        pass
+    return names
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path) if path.name not in _WEIGHTS else ()
+        else:
+            yield path
+
+
+def _learn(path: Path, names: Names, *, alone: bool) -> None:
+    try:
+        if path.is_symlink() or not path.is_file():
+            return
+        if path.suffix == ".sqlite" or (alone and _is_database(path)):
+            learn_export(path, names)
+        elif _TRACE.fullmatch(path.name) or path.suffix == ".jsonl":
+            learn_json(path, names)
+        elif path.suffix in _TEXTS:
+            names.text(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    except TraceError:
+        if alone:
+            raise
+
+
+def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
+    """Scrub one file to `part`. TraceError for a kind that is not known."""
+    if path.suffix in _REPORTS:
+        raise TraceError(path, _SEALED.format(name=path.name))
+    if path.suffix == ".sqlite" or _is_database(path):
+        scrub_export(path, part, cleaner)
+    elif _TRACE.fullmatch(path.name) or path.suffix == ".jsonl":
+        _write_json(path, part, cleaner, packed=suffix == ".gz")
+    elif ".tfevents." in path.name:
+        part.write_bytes(scrubbed_events(path, cleaner))
+    elif path.suffix == ".pickle":
+        part.write_bytes(scrubbed_snapshot(path, cleaner))
+    elif path.suffix in _TEXTS:
+        with path.open("rb") as source, part.open("wb") as target:
+            target.writelines(map(cleaner.data, source))
+    else:
+        raise TraceError(
+            path,
+            "is of a kind that cannot be scrubbed; exports (.sqlite), traces (.json, .json.gz), run folders can",
+        )
+
+
+def _write_json(path: Path, part: Path, cleaner: Cleaner, *, packed: bool) -> None:
+    pieces = scrubbed_json(path, cleaner, own=bool(_OWN.fullmatch(path.name)))
+    with part.open("wb") as target:
+        if packed:
+            with gzip.GzipFile(fileobj=target, filename="", mode="wb", compresslevel=6, mtime=0) as out:
+                out.writelines(pieces)
+        else:
+            target.writelines(pieces)
+
+
+def _folder(path: Path, files: list[Path], part: Path, result: Scrubbed, cleaner: Cleaner) -> None:
+    for name in _WEIGHTS:
+        result.left_out += [f"{found.relative_to(path)}: weights" for found in path.rglob(name) if found.is_dir()]
+    for file in files:
+        inside = file.relative_to(path)
+        if file.is_symlink() or not file.is_file():
+            result.left_out.append(f"{cleaner.text(str(inside))}: a link, or no file")
+            continue
+        target = part / cleaner.text(str(inside))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _file(file, target, cleaner, file.suffix)
+        except TraceError as error:
+            _remove(target)
+            why = str(error).removeprefix(f"{file}: ")
+            result.left_out.append(f"{cleaner.text(str(inside))}: {why}")
+
+
+def _check_output(path: Path, output: Path, *, force: bool) -> None:
+    if output.resolve() == path.resolve() or output.resolve() in path.resolve().parents:
+        raise ConfigError(f"{output}: is the input itself or holds it; choose another place with --output")
+    if path.is_dir() and path.resolve() in output.resolve().parents:
+        raise ConfigError(f"{output}: lies in the folder that is scrubbed; choose another place with --output")
+    if not output.exists():
+        return
+    if not force:
+        raise UserError(f"{output}: exists; add --force to overwrite it")
+    if output.is_dir() and not any((output / name).is_file() for name in ("run.json", "sweep.json")):
+        raise UserError(f"{output}: is a folder, and no run's; --force does not replace it")
+
+
+def _check(path: Path, written: Path, tokens: set[str]) -> None:
+    """Read what was written, and give it up where a token is still in it."""
+    with written.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+    wanted = [token.encode("utf-8", "surrogateescape") for token in tokens if len(token) >= 12]
+    overlap = max(map(len, wanted), default=1)
+    held = b""
+    with gzip.open(written, "rb") if packed else written.open("rb") as file:
+        while wanted and (new := file.read(1 << 20)):
+            held = held[-overlap:] + new
+            if any(token in held for token in wanted):
+                raise TraceError(path, "still holds a value of its environment after scrubbing; nothing was written")
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\x00"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
