@@ -135,12 +135,15 @@ def _nvml() -> Nvml:
 def _gpu(handle: Any) -> Gpu:
     import pynvml
 
-    from .nvml import COUNTERS
+    from .nvml_calls import CHEAP, DEAR, Handles
 
     works, lacking = [], {}
-    for name, read in COUNTERS.items():
+    for name, read in (CHEAP | DEAR).items():
         try:
-            read(handle)
+            values = read(Handles(handle, handle))
+            refused = next((value for value in values.values() if isinstance(value, pynvml.NVMLError)), None)
+            if refused is not None:
+                raise refused
             works.append(name)
         except pynvml.NVMLError as error:
             lacking[name] = str(error)
