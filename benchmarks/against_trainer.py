@@ -2,7 +2,8 @@
 
 The same weights, rows, AdamW, clipping, cosine, loss and precision (bf16 weights, FSDP2 computing and reducing in bf16,
 no autocast). accelerate shards on accelerators only: on CPUs it wraps the model in DDP, without a word, whatever was
-asked for. `Sharded` puts in by hand what accelerate itself would have, and all that follows is accelerate's own FSDP2.
+asked for; and it knows no unit for the embedding and the output layer, so both sides shard the model as one. `Sharded`
+puts in by hand what accelerate itself would have, and all that follows is accelerate's own FSDP2.
 """
 
 from contextlib import ExitStack
@@ -75,6 +76,7 @@ class Sharded(Trainer):
             state.distributed_type = DistributedType.FSDP
             state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
+        state.fsdp_plugin.transformer_cls_names_to_wrap = []  # the model is one unit, as in ours
         state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
@@ -130,7 +132,7 @@ def trainer_for(config: Config, ours: Ours, here: Place) -> Sharded:
         output_dir=str(ours.run.path / "trainer"),
         use_cpu=True,
         fsdp=True,
-        fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]},
+        fsdp_config={"version": 2},
         max_steps=config.steps,
         per_device_train_batch_size=config.micro_batch,
         train_sampling_strategy="sequential",
@@ -161,7 +163,7 @@ def trainer_for(config: Config, ours: Ours, here: Place) -> Sharded:
 def measure(here: Place, what: Asked) -> None:
     """Train both in turns; the first rank prints what came out."""
     with ExitStack() as stack:
-        ours = Ours(what, here, stack, warmup_steps=0)
+        ours = Ours(what, here, stack, warmup_steps=0, wrap="whole")
         trainer = trainer_for(ours.config, ours, here)
         turns = Turns(ours, what)
         trainer.add_callback(turns)

@@ -43,12 +43,13 @@ class WeightsBiases:
         with self._part.guarded():
             import wandb
 
+            settings: dict[str, Any] = {"mode": os.environ.get("WANDB_MODE", "offline"), **_WITHOUT}
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "stepscope"),
                 name=manifest.run,
                 dir=str(folder),
                 config=hyperparameters(manifest),
-                settings=wandb.Settings(mode=os.environ.get("WANDB_MODE", "offline"), **_WITHOUT),
+                settings=wandb.Settings(**settings),
             )
 
     def record(self, step: Step, *, tokens_of_all: int) -> None:
