@@ -1,8 +1,11 @@
 """A pass under Nsight Systems, by a stand-in (`fake_nsys.py`): what it leaves, and how each failure stays harmless."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from stepscope.profiling.nsys import (
     STATS,
     Captured,
     Nsys,
+    Ran,
     csv_part,
     files_of,
     find_nsys,
@@ -23,15 +27,16 @@ from stepscope.profiling.nsys import (
 )
 from stepscope.profiling.nsys_window import NsysWindow
 from stepscope.record.errors import ConfigError
-from stepscope.record.manifest import Capture
+from stepscope.record.manifest import Capture, Outcome
 from stepscope.record.run import RunDir
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import Hardware
-from stepscope.trainer.nsys_pass import pass_settings
+from stepscope.trainer.nsys_pass import _judged, pass_settings
 from stepscope.trainer.resolve import resolved
 
 CPU = Hardware(gpus=0, capability=None, cores=2)
+SAMPLE = next(Path(__file__).parent.parent.glob("traces/sample/*/run.json")).parent
 FAKE = Path(__file__).with_name("fake_nsys.py")
 SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "4", "--telemetry-period", "0"]
 NAMES = [".nsys-rep", ".sqlite", *(f"_{name}.csv" for name in STATS if name != "nvtx_sum")]
@@ -173,6 +178,42 @@ def test_a_run_that_needs_an_absent_nsys_does_not_begin(
         assert (line.count("\n"), out.exists()) == (1, False)
 
 
+def test_under_another_launcher_nsys_is_refused(
+    qa_file: Path, on_path: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        on_path.setenv(name, "1")
+    assert main(["--capture", "nsys", "--data", str(qa_file), *SMALL]) == 2
+    assert "this is a worker of another one already; leave nsys out" in capsys.readouterr().err
+
+
+def test_a_pass_whose_own_training_failed_says_so(tmp_path: Path) -> None:
+    run, ran = RunDir(tmp_path), Ran(code=1, text="the last line", limit_s=60)
+    whole = Captured(problem="nsys ended with exit code 1: x; its report may lack something")
+    assert _judged(whole, run, ran) == whole
+    assert _judged(Captured(), run, ran).problem == "training under nsys did not finish: the last line"
+    manifest = RunDir(SAMPLE).manifest()
+    manifest.outcome = Outcome(state="failed", message="rank 1 ran out of GPU memory", exit_code=1)
+    run.write_manifest(manifest)
+    assert _judged(whole, run, ran).problem == "training under nsys failed: rank 1 ran out of GPU memory"
+
+
+def test_a_flag_for_one_way_to_say_it_wins_over_a_resumed_runs_other_way(
+    qa_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+
+    def asked(text: str, *flags: str) -> tuple[object, object]:
+        file.write_text(text)
+        assert main(["--data", str(qa_file), "--config", str(file), *flags, "--dry-run"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        return shown["capture"], shown["profile"]
+
+    assert asked('capture = "torch,nsys"') == ("torch,nsys", True)
+    assert asked('capture = ["torch", "nsys"]', "--no-profile") == ("none", False)
+    assert asked("profile = false", "--capture", "torch") == ("torch", True)
+
+
 def test_capture_says_which_profilers_run(qa_file: Path) -> None:
     def settled(**asked: object) -> tuple[object, object, object]:
         config = resolved(replace(Config(data=qa_file), **asked), CPU, {})  # type: ignore[arg-type]
@@ -270,3 +311,33 @@ def test_a_pass_without_a_report_leaves_the_run_and_its_exit_code_as_they_are(
     assert (capture.report, capture.sqlite, capture.stats) == (None, None, [])
     assert [step.marks for step in run.steps()[0]] == [("first",), (), ("eval",)], "torch.profiler was off"
     assert "step 2/2" in (run.path / ".nsys-pass" / "log.txt").read_text(), "the log of the pass is kept"
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_pass_ends_it_at_once_and_the_run_stays_complete(
+    tmp_path: Path, qa_file: Path, programs: Path
+) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "FAKE_NSYS": "hangs"}
+    environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
+    flags = ["--data", str(qa_file), "--out", str(tmp_path), "--steps", "3", "--capture", "nsys"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stepscope.trainer", *SMALL, *flags],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("*/.nsys-pass/log.txt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped by SIGINT before its report was whole" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr
+    [path] = tmp_path.iterdir()
+    manifest = RunDir(path).manifest()
+    assert (manifest.outcome.state, manifest.captures[0].tool) == ("completed", "nsys")
+    assert manifest.captures[0].problem == "stopped by SIGINT before its report was whole"

@@ -103,7 +103,7 @@ def _judged(captured: Captured, trained: RunDir, ran: Ran) -> Captured:
         outcome = Outcome()
     if outcome.state == "failed":
         return replace(captured, problem=f"training under nsys failed: {outcome.message}")
-    if outcome.state == "running" and not captured.problem:
+    if outcome.state != "completed" and not captured.problem:
         return replace(captured, problem=f"training under nsys did not finish{ran.last_words}")
     return captured
 
