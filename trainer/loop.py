@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from ..profiling.nsys_window import NsysWindow
 from ..profiling.ranges import region
 from ..profiling.window import TorchWindow
 from ..record.recipes import Recipe
@@ -71,11 +72,26 @@ class Ended(NamedTuple):
     signum: int
 
 
+Window = TorchWindow | NsysWindow
+"""Whatever is told of steps and may record some."""
+
+
 def train(
-    job: Job, window: TorchWindow | None, watch: Watch, checkpoints: Checkpoints, stop: StopRequest, *, done: int = 0
+    job: Job,
+    window: Window | None,
+    watch: Watch,
+    checkpoints: Checkpoints,
+    stop: StopRequest,
+    *,
+    done: int = 0,
+    until: int | None = None,
 ) -> Ended:
-    """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
-    for number in range(done + 1, job.steps + 1):
+    """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop.
+
+    With `until` the run breaks off after that step, on its way to all its steps.
+    """
+    until = until or job.steps
+    for number in range(done + 1, until + 1):
         marks = _marks_before(window, checkpoints, first=number == done + 1)
         graphs = _graphs_compiled(job)
         if job.device.type == "cuda":
@@ -115,7 +131,7 @@ def train(
         watch.record(step, tokens_of_all=learned.tokens_of_all)
         if learned.signum:
             return Ended(number, learned.signum)
-    return Ended(job.steps, 0)
+    return Ended(until, 0)
 
 
 def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -> Learned:
@@ -156,7 +172,7 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
     return Learned(loss_of_all, float(grad_norm), lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
 
 
-def _marks_before(window: TorchWindow | None, checkpoints: Checkpoints, *, first: bool) -> list[Mark]:
+def _marks_before(window: Window | None, checkpoints: Checkpoints, *, first: bool) -> list[Mark]:
     marks: list[Mark] = ["first"] if first else []
     if window and window.recording:
         marks.append("profiled")

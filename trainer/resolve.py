@@ -63,6 +63,7 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
     if config.steps is not None and config.epochs is not None:
         raise ConfigError("--steps and --epochs both set the length of the run; give one of them")
     gpus = hardware.gpus > 0
+    captures = config.captures
     model = config.model or ("llama-1b" if gpus else "tiny")
     config = replace(
         config,
@@ -72,6 +73,8 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         seq_len=config.seq_len or (2048 if gpus else 256),
         lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
         nproc=_processes(config, hardware, environment),
+        capture=",".join(captures) or "none",
+        profile="torch" in captures,
     )
     if config.module_ranges and config.compile:
         raise ConfigError("--module-ranges: hooks break the graphs of --compile and change what is measured; drop one")

@@ -34,6 +34,7 @@ def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> int | N
         at_ns=time.time_ns(), from_step=facts.step, undone_steps=max(0, undone), world_size=manifest.world.size
     )
     manifest.started_ns, manifest.resumed = earlier.started_ns, [*earlier.resumed, this]
+    manifest.captures = earlier.captures
     dist.barrier()  # every rank has read before the first writes
     if rank == 0:
         for of_rank in run.steps():

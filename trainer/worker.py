@@ -18,7 +18,10 @@ import torch.distributed as dist
 
 from ..profiling.facts import device_facts, environment_facts, git_commit, version_facts
 from ..profiling.modules import ModuleRanges
+from ..profiling.nsys_window import VARIABLE as NSYS_WINDOW
+from ..profiling.nsys_window import NsysWindow
 from ..profiling.sampler import Sampler
+from ..profiling.schedule import Schedule
 from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
 from ..record.manifest import Device, Manifest, Outcome, World, without_home
@@ -28,7 +31,7 @@ from .checkpoints import Checkpoints, Trained
 from .config import Config
 from .export import save_model
 from .hardware import Hardware
-from .loop import Ended, train
+from .loop import Ended, Window, train
 from .outcome import LastWord, stopped
 from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
@@ -146,7 +149,8 @@ def run_rank(
             progress.note(words)
         if here.rank == 0:
             run.write_manifest(manifest)
-        progress.expect(job.steps)
+        until = nsys_window().last or job.steps
+        progress.expect(until)
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
         if config.resume and planned != job.steps:
@@ -159,7 +163,7 @@ def run_rank(
         if window:
             stack.enter_context(window)
         stop.training = True
-        ended = train(job, window, watch, checkpoints, stop, done=done)
+        ended = train(job, window, watch, checkpoints, stop, done=done, until=until)
     if config.save_model and not ended.signum:
         save_model(built.job.model, built.tokenizer, run.model_path, rank=here.rank)
     dist.barrier()
@@ -189,14 +193,22 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
     )
 
 
-def profiler(config: Config, here: Place, run: RunDir, done: int) -> TorchWindow | None:
-    """torch.profiler for a run that goes on after `done` steps; None if this rank records nothing."""
+def profiler(config: Config, here: Place, run: RunDir, done: int) -> Window | None:
+    """What records steps of a run that goes on after `done` of them; None if nothing does on this rank."""
+    if spans := nsys_window().spans:
+        return NsysWindow(spans[0], cuda=here.device.type == "cuda")
     ranks = recording_ranks(config.profile_ranks, world=here.world, local_world=here.local_world)
     if not config.profile or here.rank not in ranks:
         return None
     recorded = Recorded(shapes=config.profile_shapes, memory=config.profile_memory, stacks=config.profile_stacks)
     limit = round(config.profile_limit * 2**30)
     return TorchWindow(run, here.rank, schedule(config, done), after=done, recorded=recorded, limit_bytes=limit)
+
+
+def nsys_window() -> Schedule:
+    """The steps that nsys records in this process; none where it watches nothing."""
+    asked = os.environ.get(NSYS_WINDOW)
+    return Schedule.at(asked) if asked else Schedule(spans=())
 
 
 def log_to(path: Path) -> None:
