@@ -128,6 +128,8 @@ class Config:
     """Record Python stacks; doubles a trace and its price."""
     profile_limit: Annotated[float, Parameter(group=_CAPTURE)] = 2.0
     """GiB of traces a rank; a window that would go beyond is cut before it begins."""
+    numerics: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Steps between FP8 statistics of every layer; such steps are left out of throughput. 0: none."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
 

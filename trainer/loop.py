@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from ..profiling.numerics import Numerics
 from ..profiling.ranges import region
 from ..profiling.window import TorchWindow
 from ..record.recipes import Recipe
@@ -70,7 +71,14 @@ class Ended(NamedTuple):
 
 
 def train(
-    job: Job, window: TorchWindow | None, watch: Watch, checkpoints: Checkpoints, stop: StopRequest, *, done: int = 0
+    job: Job,
+    window: TorchWindow | None,
+    watch: Watch,
+    checkpoints: Checkpoints,
+    stop: StopRequest,
+    *,
+    numerics: Numerics | None = None,
+    done: int = 0,
 ) -> Ended:
     """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
     for number in range(done + 1, job.steps + 1):
@@ -78,6 +86,8 @@ def train(
         graphs = _graphs_compiled(job)
         if job.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
+        if numerics and numerics.before(number):
+            marks.append("numerics")
 
         clock = StepClock(job.device)
         with region("step"):
@@ -85,6 +95,8 @@ def train(
         measured = _measured(job, clock)
         if _graphs_compiled(job) != graphs:
             marks.append("compiling")
+        if numerics:
+            numerics.after(number)
 
         if _evaluation_due(job, number, learned):
             measured |= _evaluation(job)

@@ -38,6 +38,7 @@ _AT_LEAST = {
     "profile_warmup": 0,
     "profile_active": 1,
     "profile_repeat": 1,
+    "numerics": 0,
     "telemetry_period": 0,
     "profile_limit": 0,
     "log_every": 1,
@@ -67,6 +68,11 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
         nproc=_processes(config, hardware, environment),
     )
+    if config.numerics and config.compile:
+        raise ConfigError(
+            "--numerics looks at a layer's operands as Python runs it, and --compile leaves nothing there to look at; "
+            "train once without --compile for the statistics"
+        )
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ..profiling.numerics import Numerics
 from ..profiling.sampler import Sampler
 from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
@@ -25,7 +26,7 @@ from .config import Config
 from .export import save_model
 from .facts import device_facts, environment_facts, git_commit, plain_settings, version_facts, without_home
 from .hardware import Hardware
-from .loop import Ended, train
+from .loop import Ended, Job, train
 from .outcome import LastWord, stopped
 from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
@@ -143,8 +144,9 @@ def run_rank(
         window = profiler(config, here, run, done)
         if window:
             stack.enter_context(window)
+        numerics = fp8_statistics(job, run, done)
         stop.training = True
-        ended = train(job, window, watch, checkpoints, stop, done=done)
+        ended = train(job, window, watch, checkpoints, stop, numerics=numerics, done=done)
     if config.save_model and not ended.signum:
         save_model(built.job.model, built.tokenizer, run.model_path, rank=here.rank)
     dist.barrier()
@@ -182,6 +184,21 @@ def profiler(config: Config, here: Place, run: RunDir, done: int) -> TorchWindow
     recorded = Recorded(shapes=config.profile_shapes, memory=config.profile_memory, stacks=config.profile_stacks)
     limit = round(config.profile_limit * 2**30)
     return TorchWindow(run, here.rank, schedule(config, done), after=done, recorded=recorded, limit_bytes=limit)
+
+
+def fp8_statistics(job: Job, run: RunDir, done: int) -> Numerics | None:
+    """--numerics, but for the steps that torch.profiler records on any rank: its traces show training alone."""
+    config = job.config
+    if not config.numerics:
+        return None
+    recorded = schedule(config, done)
+    return Numerics(
+        job.model,
+        run.numerics_path(),
+        every=config.numerics,
+        rank=job.rank,
+        left_out=lambda step: config.profile and recorded.action(step) != "NONE",
+    )
 
 
 def log_to(path: Path) -> None:
