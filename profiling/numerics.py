@@ -15,7 +15,7 @@ micro-batches the first counts, and a forward pass that is recomputed does not c
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from .guard import Part
 from .sharded_weights import ShardedWeights
 from .tally import Counted, Rounded, statistics_of, tally
 
+_OPERANDS: tuple[Operand, ...] = get_args(Operand)
 _log = logging.getLogger("stepscope.profiling")
 
 
@@ -130,10 +131,12 @@ class Numerics:
         """One wait for the device, then one line for each operand."""
         if not self._seen:
             raise RuntimeError("no FP8 layer ran in the step as Python; does torch.compile run the model?")
-        tallies = [counted.tally for counted in self._found.values()]
-        numbers = torch.stack([torch.cat(found) for found in tallies]).tolist()
+        order = {name: index for index, (name, _, _) in enumerate(self._layers)}
+        found = sorted(self._found.items(), key=lambda item: (order[item[0][0]], _OPERANDS.index(item[0][1])))
+        tallies = [counted.tally for _, counted in found]
+        numbers = torch.stack([torch.cat(one) for one in tallies]).tolist()
         with JsonlWriter(self._path) as file:
-            for ((layer, operand), counted), row in zip(self._found.items(), numbers, strict=True):
+            for ((layer, operand), counted), row in zip(found, numbers, strict=True):
                 cut = len(counted.tally.sums)
                 file.write(
                     OperandStatistics(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -350,6 +351,22 @@ def test_a_run_writes_statistics_of_its_due_steps_marks_them_and_trains_the_same
     assert {line.dtype for line in found if line.operand == "grad_output"} == {"float8_e5m2"}
     assert all(15 < (line.sqnr_db or 0) < 60 for line in found)
     assert runs[1].numerics() == []
+
+
+def test_a_resumed_run_takes_the_statistics_of_undone_steps_again(tmp_path: Path, qa_file: Path) -> None:
+    words = [sys.executable, "-m", "stepscope.trainer", "--recipe", "tensorwise", "--model", "pico", "--seq-len", "64"]
+    words += ["--steps", "3", "--no-profile", "--nproc", "1", "--eval-samples", "0", "--data", str(qa_file)]
+    words += ["--telemetry-period", "0", "--numerics", "1", "--checkpoint-every", "2", "--out", str(tmp_path)]
+    first = subprocess.run([*words, "--run-name", "r"], capture_output=True, timeout=180, check=False)
+    assert first.returncode == 0, first.stderr.decode()[-4000:]
+    run = RunDir(tmp_path / "r")
+    shutil.rmtree(run.checkpoints / "step-3", ignore_errors=True)
+    before = run.numerics()
+    resume = [sys.executable, "-m", "stepscope.trainer", "--resume", str(run.path), "--steps", "3"]
+    again = subprocess.run(resume, capture_output=True, timeout=180, check=False)
+    assert again.returncode == 0, again.stderr.decode()[-4000:]
+    assert run.numerics() == before
+    assert {line.step for line in before} == {1, 2, 3}
 
 
 def test_a_run_in_bf16_says_that_it_has_no_statistics(tmp_path: Path, qa_file: Path) -> None:
