@@ -115,7 +115,7 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
             title="Step time",
             figure=figures.step_time(runs),
             how="Of the slowest rank. Hollow marks (first, profiled, compiling, evaluating, checkpointing steps, steps "
-            "with FP8 statistics) count in nothing.",
+            "with FP8 statistics or an account of memory) count in nothing.",
         ),
         Section(
             title="Phases of a step",

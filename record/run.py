@@ -76,6 +76,10 @@ class RunDir:
         """`memory.rank<R>.pickle`: a CUDA allocator snapshot."""
         return self.path / f"memory.rank{rank}.pickle"
 
+    def memory_detail_path(self, rank: int) -> Path:
+        """`memory.rank<R>.jsonl`: what a step's memory was made of."""
+        return self.path / f"memory.rank{rank}.jsonl"
+
     def error_path(self, rank: int) -> Path:
         """`error.rank<R>.txt`: the traceback of a rank that failed."""
         return self.path / f"error.rank{rank}.txt"

@@ -130,6 +130,8 @@ class Config:
     """GiB of traces a rank; a window that would go beyond is cut before it begins."""
     numerics: Annotated[int, Parameter(group=_CAPTURE)] = 0
     """Steps between FP8 statistics of every layer; such steps are left out of throughput. 0: none."""
+    memory_detail: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Step whose memory is accounted for by what it is, and which is left out of throughput. 0: none."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
 

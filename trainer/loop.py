@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from ..profiling.memory import MemoryWatch
 from ..profiling.numerics import Numerics
 from ..profiling.ranges import region
 from ..profiling.window import TorchWindow
@@ -78,6 +79,7 @@ def train(
     stop: StopRequest,
     *,
     numerics: Numerics | None = None,
+    memory: MemoryWatch | None = None,
     done: int = 0,
 ) -> Ended:
     """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
@@ -88,6 +90,8 @@ def train(
             torch.cuda.reset_peak_memory_stats()
         if numerics and numerics.before(number):
             marks.append("numerics")
+        if memory and memory.before(number):
+            marks.append("memory")
 
         clock = StepClock(job.device)
         with region("step"):
@@ -95,6 +99,8 @@ def train(
         measured = _measured(job, clock)
         if _graphs_compiled(job) != graphs:
             marks.append("compiling")
+        if memory:
+            memory.after(number)
         if numerics:
             numerics.after(number)
 

@@ -39,6 +39,7 @@ _AT_LEAST = {
     "profile_active": 1,
     "profile_repeat": 1,
     "numerics": 0,
+    "memory_detail": 0,
     "telemetry_period": 0,
     "profile_limit": 0,
     "log_every": 1,
@@ -96,6 +97,8 @@ def _scheduled(config: Config, steps: int) -> Config:
     """Settle what depends on the number of steps: the warm-up and the profiler's window."""
     if config.warmup_steps is not None and config.warmup_steps > steps:
         raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
+    if config.memory_detail > steps:
+        raise ConfigError(f"--memory-detail: step {config.memory_detail} lies beyond the run's {steps} steps")
     ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
     warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
     return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ..profiling.memory import MemoryWatch
 from ..profiling.numerics import Numerics
 from ..profiling.sampler import Sampler
 from ..profiling.window import Recorded, TorchWindow
@@ -145,8 +146,11 @@ def run_rank(
         if window:
             stack.enter_context(window)
         numerics = fp8_statistics(job, run, done)
+        memory = None
+        if config.memory_detail:
+            memory = MemoryWatch(job.model, job.optimizer, run, here.rank, step=config.memory_detail)
         stop.training = True
-        ended = train(job, window, watch, checkpoints, stop, numerics=numerics, done=done)
+        ended = train(job, window, watch, checkpoints, stop, numerics=numerics, memory=memory, done=done)
     if config.save_model and not ended.signum:
         save_model(built.job.model, built.tokenizer, run.model_path, rank=here.rank)
     dist.barrier()
