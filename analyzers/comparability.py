@@ -26,6 +26,8 @@ HARMLESS = {
     "profile_warmup": "profiled steps are left out of every timing",
     "profile_active": "profiled steps are left out of every timing",
     "profile_repeat": "profiled steps are left out of every timing",
+    "numerics": "steps with FP8 statistics are left out of every timing, and compute the same",
+    "memory_detail": "the step whose memory is accounted for is left out of every timing, and computes the same",
     "telemetry_period": "sampling costs a thread some milliseconds of CPU time a second",
     "eval_every": "evaluation lies outside the timed steps and changes no weight",
     "checkpoint_every": "steps beside a checkpoint are left out of every timing",

@@ -136,6 +136,10 @@ class Config:
     """Let nsys record each kernel of a CUDA graph rather than the graph; costs more."""
     nsys_memory: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
     """Let nsys record device memory taken and given back; costs more."""
+    numerics: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Steps between FP8 statistics of every layer; such steps are left out of throughput. 0: none."""
+    memory_detail: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Step whose memory is accounted for by what it is, and which is left out of throughput. 0: none."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
     wandb: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
