@@ -17,6 +17,7 @@ HARMLESS = {
     "profile": "profiled steps are left out of every timing",
     "capture": "profiled steps are left out of every timing, and nsys has a pass of its own",
     "nsys_graph_nodes": "nsys has a pass of its own",
+    "nsys_operators": "nsys has a pass of its own",
     "nsys_memory": "nsys has a pass of its own",
     **dict.fromkeys(
         (*("profile_at", "profile_ranks", "profile_shapes", "profile_memory", "profile_stacks", "profile_limit"),),

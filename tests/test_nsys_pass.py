@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch._C._profiler import ActiveProfilerType
+from torch.profiler import ProfilerActivity, profile
 
 from stepscope.dashboards.cli import analyze_nsys_main
-from stepscope.profiling import nsys_window
+from stepscope.profiling import nsys_window, ranges
 from stepscope.profiling.nsys import (
     STATS,
     Captured,
@@ -255,6 +257,46 @@ def test_the_window_opens_before_its_first_step_and_closes_after_its_last(monkey
 
     assert train((2, 3), 4) == [(1, False), "start", (2, True), (3, True), "stop", (4, False)]
     assert train((1, 3), 2) == ["start", (1, True), (2, True), "stop"]
+
+
+def test_operators_are_ranges_within_the_window_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    class Emitting:
+        def __init__(self, *, enabled: bool) -> None:
+            self.enabled = enabled
+
+        def __enter__(self) -> None:
+            happened.append("operators" if self.enabled else "")
+
+        def __exit__(self, *_: object) -> None:
+            happened.append("no operators" if self.enabled else "")
+
+    monkeypatch.setattr(nsys_window.torch.autograd.profiler, "emit_nvtx", Emitting)
+    monkeypatch.setattr(nsys_window.torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(nsys_window.torch.cuda.profiler, "start", lambda: happened.append("start"))
+    monkeypatch.setattr(nsys_window.torch.cuda.profiler, "stop", lambda: happened.append("stop"))
+    with NsysWindow((1, 1), cuda=True, operators=True) as window:
+        window.step(1)
+    assert happened == ["start", "operators", "no operators", "stop"]
+
+
+def test_nsys_sees_the_phases_of_fsdp2_of_each_unit_and_torch_is_left_as_it_was() -> None:
+    script = str(Path(__file__).with_name("fsdp_phases.py"))
+    found = json.loads(subprocess.run([sys.executable, script], capture_output=True, check=True).stdout)
+    assert found["before"] == found["after"] == []
+    assert {"FSDP::pre_forward (0)", "FSDP::pre_backward (0)", "FSDP::post_backward_reduce (0)"} < set(found["during"])
+
+
+def test_a_range_is_not_told_to_nvtx_twice_where_pytorch_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> int:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler, ranges.region("ours"):
+            pass
+        return sum(event.name == "ours" for event in profiler.events())
+
+    assert told() == 1
+    monkeypatch.setattr(ranges, "_profiler_type", lambda: ActiveProfilerType.NVTX)
+    assert told() == 0
 
 
 def trained(out: Path, data: Path, programs: Path, *flags: str, scenario: str = "") -> tuple[RunDir, int, str]:

@@ -134,6 +134,8 @@ class Config:
     """Name a range after each module in traces; it costs time in every step, and excludes --compile."""
     nsys_graph_nodes: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
     """Let nsys record each kernel of a CUDA graph rather than the graph; costs more."""
+    nsys_operators: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Let nsys see PyTorch's operators, with the numbers that link backward to forward; slows the host in that pass."""
     nsys_memory: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
     """Let nsys record device memory taken and given back; costs more."""
     numerics: Annotated[int, Parameter(group=_CAPTURE)] = 0

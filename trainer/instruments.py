@@ -48,7 +48,7 @@ def instruments_of(
 ) -> Instruments:
     """The instruments of a run that goes on after `done` steps."""
     if spans := nsys_window().spans:
-        return Instruments(NsysWindow(spans[0], cuda=here.device.type == "cuda"))
+        return Instruments(NsysWindow(spans[0], cuda=here.device.type == "cuda", operators=config.nsys_operators))
     memory = None
     if config.memory_detail:
         memory = MemoryWatch(model, optimizer, run, here.rank, step=config.memory_detail)

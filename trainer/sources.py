@@ -25,8 +25,8 @@ PRESETS = Path(__file__).with_name("presets.toml")
 ON_RESUME = (
     "resume", "steps", "checkpoint_every", "checkpoint_keep", "eval_every", "capture", "profile", "profile_at",
     "profile_ranks", "profile_shapes", "profile_memory", "profile_stacks", "profile_limit", "profile_wait",
-    "profile_warmup", "profile_active", "profile_repeat", "nsys_graph_nodes", "nsys_memory", "telemetry_period",
-    "wandb", "log_every", "hints", "save_model", "nproc", "dry_run",
+    "profile_warmup", "profile_active", "profile_repeat", "nsys_graph_nodes", "nsys_operators", "nsys_memory",
+    "telemetry_period", "wandb", "log_every", "hints", "save_model", "nproc", "dry_run",
 )  # fmt: skip
 """Settings that a resumed run may change; any other would make two runs of one."""
 
