@@ -15,6 +15,10 @@ from .runs import Run
 
 HARMLESS = {
     "profile": "profiled steps are left out of every timing",
+    "capture": "profiled steps are left out of every timing, and nsys has a pass of its own",
+    "nsys_graph_nodes": "nsys has a pass of its own",
+    "nsys_operators": "nsys has a pass of its own",
+    "nsys_memory": "nsys has a pass of its own",
     **dict.fromkeys(
         (*("profile_at", "profile_ranks", "profile_shapes", "profile_memory", "profile_stacks", "profile_limit"),),
         "profiled steps are left out of every timing",
@@ -23,6 +27,8 @@ HARMLESS = {
     "profile_warmup": "profiled steps are left out of every timing",
     "profile_active": "profiled steps are left out of every timing",
     "profile_repeat": "profiled steps are left out of every timing",
+    "numerics": "steps with FP8 statistics are left out of every timing, and compute the same",
+    "memory_detail": "the step whose memory is accounted for is left out of every timing, and computes the same",
     "telemetry_period": "sampling costs a thread some milliseconds of CPU time a second",
     "eval_every": "evaluation lies outside the timed steps and changes no weight",
     "checkpoint_every": "steps beside a checkpoint are left out of every timing",

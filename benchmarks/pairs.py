@@ -29,6 +29,7 @@ from stepscope.trainer.build import build
 from stepscope.trainer.checkpoints import Checkpoints, Trained
 from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import probe
+from stepscope.trainer.instruments import Instruments
 from stepscope.trainer.loop import train
 from stepscope.trainer.place import Place, place, process_group, same_everywhere
 from stepscope.trainer.progress import progress_for
@@ -165,7 +166,9 @@ class Ours:
         """Train the steps of these numbers."""
         self._watch.last = numbers[-1]
         with redirect_stderr(self._log):
-            ended = train(self.job, self._window, self._watch, self._checkpoints, self.stop, done=numbers[0] - 1)
+            ended = train(
+                self.job, Instruments(self._window), self._watch, self._checkpoints, self.stop, done=numbers[0] - 1
+            )
         assert ended.steps == numbers[-1]
         self.stop.signum = 0
 

@@ -33,7 +33,8 @@ def analyze_nsys(
     Parameters
     ----------
     file
-        A .nsys-rep report with its export beside it (or nsys on this machine), or the SQLite export itself.
+        A .nsys-rep report with its export beside it (or nsys on this machine), the SQLite export itself, or
+        the folder of a run that has one.
     report
         A report by its official name, such as cuda_gpu_kern_sum; may repeat. [default: all]
     format

@@ -114,8 +114,8 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
         Section(
             title="Step time",
             figure=figures.step_time(runs),
-            how="Of the slowest rank. Hollow marks (first, profiled, compiling, evaluating, checkpointing steps) count "
-            "in no statistic.",
+            how="Of the slowest rank. Hollow marks (first, profiled, compiling, evaluating, checkpointing steps, steps "
+            "with FP8 statistics or an account of memory) count in nothing.",
         ),
         Section(
             title="Phases of a step",

@@ -68,6 +68,13 @@ class Schedule:
         spans = [(begin, min(last, begin + steps - 1) if begin == first else last) for begin, last in self.spans]
         return replace(self, spans=tuple((begin, last) for begin, last in spans if begin <= last))
 
+    def probing(self, longest: int) -> Self:
+        """The same, but where the first span has more than `longest` steps, its first step is a span of its own."""
+        if not self.spans or self.steps_of(self.spans[0][0]) <= longest:
+            return self
+        (first, last), *others = self.spans
+        return replace(self, spans=((first, first), (first + 1, last), *others))
+
     def steps_of(self, first: int) -> int:
         """Steps of the span that begins at `first`."""
         return next(last - begin + 1 for begin, last in self.spans if begin == first)

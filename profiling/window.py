@@ -24,6 +24,9 @@ from .trace_file import pack
 
 _log = logging.getLogger("stepscope.profiling")
 
+LONGEST_UNTRIED = 8
+"""Steps of the longest window that is recorded in one go before it is known how many bytes a step takes."""
+
 FREE_SHARE = 0.5
 """The share of the free disk that the next window may take, uncompressed."""
 
@@ -57,9 +60,10 @@ class TorchWindow:
         """The first step to come is the one after `after`.
 
         A window that would bring this rank's traces over `limit_bytes` (compressed), or fill half of the free disk,
-        is cut, judged by the bytes a step took in the windows before it.
+        is cut, judged by the bytes a step took in the windows before it. Where a long window is the first, its first
+        step is written as a trace of its own, and the rest is judged by that.
         """
-        self._run, self._rank, self._schedule = run, rank, schedule
+        self._run, self._rank, self._schedule = run, rank, schedule.probing(LONGEST_UNTRIED)
         self._recorded = recorded or Recorded()
         self._limit_bytes = limit_bytes
         self._part = Part("torch.profiler")
@@ -83,6 +87,8 @@ class TorchWindow:
             with self._guarded():
                 self._cut_to_fit(self._schedule.prepares(self._step))
                 self._profiler.step()  # a window that has ended is exported in here
+                if self._schedule.opens(self._step):  # at once after another: it could not be judged before
+                    self._cut_to_fit(self._step, least=2)
         if self._schedule.opens(self._step):
             self._first = self._step
 
@@ -116,23 +122,25 @@ class TorchWindow:
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             yield
 
-    def _cut_to_fit(self, first: int | None) -> None:
-        """Judge the span that begins at `first`, once, before its warm-up."""
+    def _cut_to_fit(self, first: int | None, *, least: int = 0) -> None:
+        """Judge the span that begins at `first`, once: before its warm-up, or on opening, when 2 are the `least`."""
         if first is None or first == self._judged or not self._steps_written:
             return
         self._judged = first
+        self._writing.submit(lambda: None).result()  # until the traces before it have their compressed size
         asked = self._schedule.steps_of(first)
         free = FREE_SHARE * shutil.disk_usage(self._run.path).free
         fits = int(free / (self._plain_bytes / self._steps_written))
         if self._limit_bytes is not None and self._packed_bytes:
             left = self._limit_bytes - self._packed_bytes
             fits = min(fits, int(left / (self._packed_bytes / self._steps_written)))
+        fits = max(least, fits)
         if fits < asked:
-            self._schedule = self._schedule.cut(first, max(0, fits))
+            self._schedule = self._schedule.cut(first, fits)
             _log.warning(
                 "the window at step %d records %d of %d steps: a step takes %s, and the limit or the disk has no room",
                 first,
-                max(0, fits),
+                fits,
                 asked,
                 show_bytes(self._plain_bytes / self._steps_written),
             )

@@ -87,6 +87,22 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """What another profiler recorded in a pass of its own, after the run. Files are named as in the run's folder."""
+
+    tool: Literal["nsys"]
+    version: str
+    report: str | None = None
+    sqlite: str | None = None
+    """The report's export."""
+    stats: list[str] = []
+    """Its summaries as CSV."""
+    steps: tuple[int, int]
+    """The first and the last step that were recorded."""
+    problem: str | None = None
+    """What went wrong, in one line."""
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """The whole of `run.json`."""
 
@@ -117,6 +133,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     ended_ns: int | None = None
     outcome: Outcome = Outcome()
     resumed: list[Resumption] = []
+    captures: list[Capture] = []
 
 
 def without_home(values: Sequence[str]) -> list[str]:

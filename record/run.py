@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .errors import UserError
 from .manifest import Manifest, read_manifest, write_manifest
+from .numerics import OperandStatistics, read_numerics
 from .steps import Step, read_steps
 from .telemetry import Sample, read_telemetry
 
@@ -55,6 +56,10 @@ class RunDir:
         """`steps.rank<R>.jsonl`."""
         return self.path / f"steps.rank{rank}.jsonl"
 
+    def numerics_path(self, rank: int = 0) -> Path:
+        """`numerics.rank<R>.jsonl`: FP8 statistics, written by the first rank."""
+        return self.path / f"numerics.rank{rank}.jsonl"
+
     def telemetry_path(self, node: int) -> Path:
         """`telemetry.node<N>.jsonl`."""
         return self.path / f"telemetry.node{node}.jsonl"
@@ -70,6 +75,10 @@ class RunDir:
     def memory_path(self, rank: int) -> Path:
         """`memory.rank<R>.pickle`: a CUDA allocator snapshot."""
         return self.path / f"memory.rank{rank}.pickle"
+
+    def memory_detail_path(self, rank: int) -> Path:
+        """`memory.rank<R>.jsonl`: what a step's memory was made of."""
+        return self.path / f"memory.rank{rank}.jsonl"
 
     def error_path(self, rank: int) -> Path:
         """`error.rank<R>.txt`: the traceback of a rank that failed."""
@@ -110,6 +119,11 @@ class RunDir:
             if match := re.fullmatch(r"steps\.rank(\d+)\.jsonl", path.name):
                 found[int(match[1])] = read_steps(path)
         return dict(sorted(found.items()))
+
+    def numerics(self) -> list[OperandStatistics]:
+        """FP8 statistics in the order they were written; none where no step took any."""
+        path = self.numerics_path()
+        return read_numerics(path) if path.is_file() else []
 
     def telemetry(self) -> dict[int, list[Sample]]:
         """Node → its samples in order; nodes without a file are absent."""

@@ -12,7 +12,7 @@ import msgspec
 
 from .jsonl import read_jsonl
 
-Mark = Literal["first", "profiled", "compiling", "eval", "checkpoint"]
+Mark = Literal["first", "profiled", "compiling", "numerics", "memory", "eval", "checkpoint"]
 """Why a step is left out of throughput statistics; an unmarked step is a timed one."""
 
 

@@ -6,14 +6,17 @@
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+from stepscope.record.run import RunDir
 from stepscope.trainer import loop
 from stepscope.trainer.command import main
+from stepscope.trainer.ranks import RUN_FOLDER
 
 ERRORS = {
     "bug": lambda: ValueError("a bug of ours"),
@@ -22,11 +25,19 @@ ERRORS = {
 }
 
 
+def until_all_have_written(step: int) -> None:
+    """The failure of one rank ends the others at once, in the middle of a line if it comes to that."""
+    run = RunDir(Path(os.environ[RUN_FOLDER]))
+    while not all(len(of_rank) >= step for of_rank in run.steps().values()) or len(run.steps()) < 2:
+        time.sleep(0.01)
+
+
 def main_of_worker(kind: str, rank: str, flags: list[str]) -> int:
     step = loop.optimizer_step
 
     def failing(job: Any, clock: Any, number: int, stop: Any) -> Any:
         if number == 3 and str(job.rank) == rank:
+            until_all_have_written(number - 1)
             raise ERRORS[kind]()
         return step(job, clock, number, stop)
 

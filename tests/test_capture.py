@@ -72,15 +72,33 @@ def test_a_cut_span_is_shorter_or_gone_and_the_others_stay() -> None:
 def test_windows_end_where_the_limit_of_bytes_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     window = TorchWindow(RunDir(tmp_path), 0, Schedule.at("2:3,6:9,12:13"), limit_bytes=1)
     with window:
-        for number in range(1, 4):
-            window.step(number)
-        window._writing.submit(lambda: None).result()  # the first trace is on disk, and over the limit
-        for number in range(4, 15):
+        for number in range(1, 15):
             window.step(number)
     assert [path.name for path in RunDir(tmp_path).traces()] == ["rank0.2.pt.trace.json.gz"]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "the window at step 6 records 0 of 4 steps", "the window at step 12 records 0 of 2 steps"
     ]  # fmt: skip
+
+
+def test_the_first_step_of_a_long_window_that_nothing_is_known_of_says_how_many_more_fit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TorchWindow(RunDir(tmp_path), 0, Schedule.at("2:40,50:52"), limit_bytes=1) as window:
+        recording = []
+        for number in range(1, 60):
+            recording += [number] if window.recording else []
+            window.step(number)
+    assert [path.name for path in RunDir(tmp_path).traces()] == ["rank0.2.pt.trace.json.gz", "rank0.3.pt.trace.json.gz"]
+    assert recording == [1, 2, 3, 4], "a window that is open ends with its next step at the earliest"
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "the window at step 3 records 2 of 38 steps", "the window at step 50 records 0 of 3 steps"
+    ]  # fmt: skip
+
+
+def test_a_long_window_with_room_is_recorded_whole(tmp_path: Path) -> None:
+    traces = trained(tmp_path, Schedule.at("2:12"), steps=13)
+    steps = [[name for name in annotations(trace) if name.startswith("ProfilerStep")] for trace in traces.values()]
+    assert steps == [["ProfilerStep#2"], [f"ProfilerStep#{step}" for step in range(3, 13)]]
 
 
 def trained(folder: Path, schedule: Schedule, steps: int, **flags: Any) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from ..record.errors import ConfigError, UserError
 from ..record.program import run, single
 from .config import RUN_GROUP, Config, is_sweep
-from .ranks import is_worker
+from .ranks import RUN_FOLDER, is_worker
 from .sources import settings_from_elsewhere
 from .stopping import Stopped, StopRequest, nothing_recorded
 
@@ -55,6 +55,11 @@ def profile_train(
         shown = config.everything() | {"recipe": recipe, "emulated_why": hardware.why_emulated(recipe)}
         return _print(shown)
     if is_worker(os.environ):
+        if "nsys" in config.captures and RUN_FOLDER not in os.environ:
+            raise ConfigError(
+                "--capture nsys: nsys is started around our own launcher, and this is a worker of another one already; "
+                "leave nsys out, or run it without torchrun on one machine"
+            )
         from .worker import work
 
         return work(config, hardware, sys.argv[1:], stop)

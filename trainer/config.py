@@ -106,6 +106,8 @@ class Config:
     resume: Annotated[Path | None, Parameter(group=_CHECKPOINTS)] = None
     """Folder of a run to go on with from its newest checkpoint, or of a sweep to finish, with its settings."""
 
+    capture: Annotated[str | None, Parameter(group=_CAPTURE)] = None
+    """torch, nsys (in a pass of its own after the run), torch,nsys or none. [default: torch]"""
     profile: Annotated[bool, Parameter(group=_CAPTURE, negative="--no-profile", show_default=False)] = True
     """Record a torch.profiler window on every rank; profiled steps are left out of throughput."""
     profile_at: Annotated[str | None, Parameter(group=_CAPTURE)] = None
@@ -130,6 +132,16 @@ class Config:
     """GiB of traces a rank; a window that would go beyond is cut before it begins."""
     module_ranges: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
     """Name a range after each module in traces; it costs time in every step, and excludes --compile."""
+    nsys_graph_nodes: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Let nsys record each kernel of a CUDA graph rather than the graph; costs more."""
+    nsys_operators: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Let nsys see PyTorch's operators, with the numbers that link backward to forward; slows the host in that pass."""
+    nsys_memory: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
+    """Let nsys record device memory taken and given back; costs more."""
+    numerics: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Steps between FP8 statistics of every layer; such steps are left out of throughput. 0: none."""
+    memory_detail: Annotated[int, Parameter(group=_CAPTURE)] = 0
+    """Step whose memory is accounted for by what it is, and which is left out of throughput. 0: none."""
     telemetry_period: Annotated[float, Parameter(group=_CAPTURE)] = 1.0
     """Seconds between telemetry samples; 0: no telemetry."""
     wandb: Annotated[bool, Parameter(group=_CAPTURE, negative="", show_default=False)] = False
@@ -161,6 +173,20 @@ class Config:
     def wraps(self) -> list[str]:
         """The wrappings that `--wrap` names. ConfigError as for recipes."""
         return _listed("wrap", self.wrap)
+
+    @property
+    def captures(self) -> list[str]:
+        """The profilers that `--capture` names. ConfigError for any other word."""
+        if self.capture is None:
+            return ["torch"] if self.profile else []
+        words = [word.strip() for word in self.capture.split(",")]
+        if words == ["none"]:
+            return []
+        if not set(words) <= {"torch", "nsys"} or len(set(words)) < len(words):
+            raise ConfigError(f"--capture: torch, nsys, torch,nsys or none, not {self.capture!r}")
+        if "torch" in words and not self.profile:
+            raise ConfigError("--no-profile leaves torch out of --capture; drop one of them")
+        return words
 
     def everything(self) -> dict[str, Any]:
         """All fields as plain JSON values."""

@@ -15,6 +15,7 @@ from ..record.manifest import Outcome
 from ..record.run import RunDir, default_run_name, new_run
 from .config import Config
 from .hardware import Hardware
+from .nsys_pass import nsys_asked, nsys_pass
 from .outcome import LOST_CONTACT, settle, stopped
 from .ranks import RUN_FOLDER
 from .stopping import nothing_recorded, signal_name
@@ -22,6 +23,7 @@ from .stopping import nothing_recorded, signal_name
 
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
+    nsys = nsys_asked(config)
     processes = config.nproc or 1
     missing = [folder for folder in (config.out, *config.out.parents) if not folder.exists()]
     run = _folder(config)
@@ -34,7 +36,8 @@ def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     finally:
         _end_stragglers()
         _tidy(run, processes, missing)
-    return _answer(run, outcome)
+    code = _answer(run, outcome)
+    return nsys_pass(config, run, nsys) if nsys and not code else code
 
 
 def _folder(config: Config) -> RunDir:

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from ..profiling.ranges import region
-from ..profiling.window import TorchWindow
 from ..record.recipes import Recipe
 from ..record.steps import Mark, Step
 from .batches import HeldOutRows, TrainingRows
@@ -19,6 +18,7 @@ from .checkpoints import Checkpoints
 from .clock import StepClock
 from .config import Config
 from .evaluation import answer_logits, evaluate, summed_loss
+from .instruments import Instruments
 from .learning_rate import lr_factor
 from .precision import precompute_scales
 from .ranks import CommonError
@@ -72,14 +72,28 @@ class Ended(NamedTuple):
 
 
 def train(
-    job: Job, window: TorchWindow | None, watch: Watch, checkpoints: Checkpoints, stop: StopRequest, *, done: int = 0
+    job: Job,
+    instruments: Instruments,
+    watch: Watch,
+    checkpoints: Checkpoints,
+    stop: StopRequest,
+    *,
+    done: int = 0,
+    until: int | None = None,
 ) -> Ended:
-    """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop."""
-    for number in range(done + 1, job.steps + 1):
-        marks = _marks_before(window, checkpoints, first=number == done + 1)
+    """Run the steps after the first `done`, up to the one at which all ranks have learned of a stop.
+
+    With `until` the run breaks off after that step, on its way to all its steps.
+    """
+    until = until or job.steps
+    for number in range(done + 1, until + 1):
+        marks: list[Mark] = ["first"] if number == done + 1 else []
         graphs = _graphs_compiled(job)
         if job.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
+        if checkpoints.writing:
+            marks.append("checkpoint")
+        marks += instruments.before(number)
 
         clock = StepClock(job.device)
         with region("step"):
@@ -87,6 +101,7 @@ def train(
         measured = _measured(job, clock)
         if _graphs_compiled(job) != graphs:
             marks.append("compiling")
+        instruments.after(number)
 
         if _evaluation_due(job, number, learned):
             measured |= _evaluation(job)
@@ -96,9 +111,9 @@ def train(
         if held_up_ns is not None:
             measured["checkpoint_ns"] = held_up_ns
             marks += [] if "checkpoint" in marks else ["checkpoint"]
-        if window:
+        if instruments.window:
             before = time.perf_counter_ns()
-            window.step(number)
+            instruments.window.step(number)
             measured["profiler_ns"] = time.perf_counter_ns() - before
 
         step = Step(
@@ -115,7 +130,7 @@ def train(
         watch.record(step, tokens_of_all=learned.tokens_of_all)
         if learned.signum:
             return Ended(number, learned.signum)
-    return Ended(job.steps, 0)
+    return Ended(until, 0)
 
 
 def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -> Learned:
@@ -154,15 +169,6 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
         )
     tokens = sum(batch.tokens for batch in batches)
     return Learned(loss_of_all, float(grad_norm), lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
-
-
-def _marks_before(window: TorchWindow | None, checkpoints: Checkpoints, *, first: bool) -> list[Mark]:
-    marks: list[Mark] = ["first"] if first else []
-    if window and window.recording:
-        marks.append("profiled")
-    if checkpoints.writing:
-        marks.append("checkpoint")
-    return marks
 
 
 def _measured(job: Job, clock: StepClock) -> dict[str, Any]:

@@ -12,14 +12,15 @@ MOST_PROFILED = 8
 
 def with_window(config: Config, steps: int) -> Config:
     """Settle when the profiler records; a run too short for what was asked is refused, defaults shrink to fit."""
-    if not config.profile:
+    if not config.captures:
         return config
+    without = "add --no-profile" if config.captures == ["torch"] else "ask for --capture none"
     if config.profile_at is not None:
         return _with_spans(config, steps)
     if config.profile_active is None and config.profile_wait is None and steps <= config.profile_warmup:
         raise ConfigError(
             f"the run has {steps} of --steps or --epochs, which leaves none to record after {config.profile_warmup} of "
-            "profiler warm-up; train longer or add --no-profile"
+            f"profiler warm-up; train longer or {without}"
         )
     left = steps - config.profile_warmup * config.profile_repeat
     active = config.profile_active or max(1, min(3, left // config.profile_repeat - 1))
@@ -29,7 +30,7 @@ def with_window(config: Config, steps: int) -> Config:
     if need > steps:
         raise ConfigError(
             f"--profile-wait, --profile-warmup and --profile-active need {need} steps in all, and the run "
-            f"has {steps}; train longer, record less, or add --no-profile"
+            f"has {steps}; train longer, record less, or {without}"
         )
     return replace(config, profile_wait=wait, profile_active=active)
 

@@ -41,6 +41,8 @@ _AT_LEAST = {
     "profile_warmup": 0,
     "profile_active": 1,
     "profile_repeat": 1,
+    "numerics": 0,
+    "memory_detail": 0,
     "telemetry_period": 0,
     "profile_limit": 0,
     "log_every": 1,
@@ -63,6 +65,7 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
     if config.steps is not None and config.epochs is not None:
         raise ConfigError("--steps and --epochs both set the length of the run; give one of them")
     gpus = hardware.gpus > 0
+    captures = config.captures
     model = config.model or ("llama-1b" if gpus else "tiny")
     config = replace(
         config,
@@ -72,9 +75,16 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
         seq_len=config.seq_len or (2048 if gpus else 256),
         lr=config.lr or (1e-3 if model in SHAPES else 2e-5),
         nproc=_processes(config, hardware, environment),
+        capture=",".join(captures) or "none",
+        profile="torch" in captures,
     )
     if config.module_ranges and config.compile:
         raise ConfigError("--module-ranges: hooks break the graphs of --compile and change what is measured; drop one")
+    if config.numerics and config.compile:
+        raise ConfigError(
+            "--numerics looks at a layer's operands as Python runs it, and --compile leaves nothing there to look at; "
+            "train once without --compile for the statistics"
+        )
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)
@@ -98,6 +108,8 @@ def _scheduled(config: Config, steps: int) -> Config:
     """Settle what depends on the number of steps: the warm-up and the profiler's window."""
     if config.warmup_steps is not None and config.warmup_steps > steps:
         raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
+    if config.memory_detail > steps:
+        raise ConfigError(f"--memory-detail: step {config.memory_detail} lies beyond the run's {steps} steps")
     ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
     warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
     return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)

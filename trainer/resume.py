@@ -1,6 +1,8 @@
 """Going on with a run: from its newest checkpoint, in its own folder, its step files cut back to that step."""
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import torch.distributed as dist
@@ -34,10 +36,13 @@ def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> int | N
         at_ns=time.time_ns(), from_step=facts.step, undone_steps=max(0, undone), world_size=manifest.world.size
     )
     manifest.started_ns, manifest.resumed = earlier.started_ns, [*earlier.resumed, this]
+    manifest.captures = earlier.captures
     dist.barrier()  # every rank has read before the first writes
     if rank == 0:
         for of_rank in run.steps():
             _cut(run, of_rank, facts.step)
+        if statistics := run.numerics():
+            _rewrite(run.numerics_path(), [found for found in statistics if found.step <= facts.step])
     dist.barrier()
     planned = earlier.config.get("steps")
     return planned if isinstance(planned, int) else None
@@ -63,4 +68,8 @@ def _unfinished(run: RunDir, steps: int) -> Facts:
 
 def _cut(run: RunDir, rank: int, last: int) -> None:
     kept = [step for step in read_steps(run.steps_path(rank)) if step.step <= last]
-    write_atomically(run.steps_path(rank), b"".join(msgspec.json.encode(step) + b"\n" for step in kept))
+    _rewrite(run.steps_path(rank), kept)
+
+
+def _rewrite(path: Path, records: Sequence[msgspec.Struct]) -> None:
+    write_atomically(path, b"".join(msgspec.json.encode(record) + b"\n" for record in records))

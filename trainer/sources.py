@@ -23,18 +23,18 @@ from .resolve import SHIPPED
 PRESETS = Path(__file__).with_name("presets.toml")
 
 ON_RESUME = (
-    "resume", "steps", "checkpoint_every", "checkpoint_keep", "eval_every", "profile", "profile_at", "profile_ranks",
-    "profile_shapes", "profile_memory", "profile_stacks", "profile_limit", "profile_wait", "profile_warmup",
-    "profile_active", "profile_repeat", "telemetry_period", "wandb", "log_every", "hints", "save_model", "nproc",
-    "dry_run",
+    "resume", "steps", "checkpoint_every", "checkpoint_keep", "eval_every", "capture", "profile", "profile_at",
+    "profile_ranks", "profile_shapes", "profile_memory", "profile_stacks", "profile_limit", "profile_wait",
+    "profile_warmup", "profile_active", "profile_repeat", "nsys_graph_nodes", "nsys_operators", "nsys_memory",
+    "telemetry_period", "wandb", "log_every", "hints", "save_model", "nproc", "dry_run",
 )  # fmt: skip
 """Settings that a resumed run may change; any other would make two runs of one."""
 
 SWEEP_ON_RESUME = ("resume", "log_every", "hints", "dry_run")
 """The same for a sweep, whose runs must be alike."""
 
-_LENGTH = {"steps", "epochs"}
-"""Two ways to say one thing: whichever the first source gives, the later ones give neither."""
+_EITHER = ({"steps", "epochs"}, {"capture", "profile"})
+"""Pairs of ways to say one thing: whichever the first source gives, the later ones give neither."""
 
 
 def settings_from_elsewhere(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -53,12 +53,11 @@ def settings_from_elsewhere(app: App, commands: tuple[str, ...], arguments: Argu
             sources[given["config"]] = settings_of_file(Path(given["config"]))
         if "preset" in given:
             sources[f"preset {given['preset']}"] = preset(given["preset"])
-    length = given.keys() & _LENGTH
+    said: set[str] = set(given)
     for source, settings in sources.items():
-        known = _known(settings)
-        if length:
-            known = {name: value for name, value in known.items() if name not in _LENGTH}
-        length |= known.keys() & _LENGTH
+        taken = {name for pair in _EITHER if pair & said for name in pair}
+        known = {name: value for name, value in _known(settings).items() if name not in taken}
+        said |= known.keys()
         Dict(known, source=source)(app, commands, arguments)
 
 
@@ -111,9 +110,9 @@ def _at_home(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their fields' names; a list of recipes or wrappings as the flag has it, separated by commas."""
+    """Settings by their fields' names; a list of names as the flag has it, separated by commas."""
     known = {_field(name): value for name, value in settings.items() if value is not None}
-    lists = {name: ",".join(known[name]) for name in ("recipe", "wrap") if isinstance(known.get(name), list)}
+    lists = {name: ",".join(known[name]) for name in ("recipe", "wrap", "capture") if isinstance(known.get(name), list)}
     return known | lists
 
 

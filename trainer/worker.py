@@ -19,7 +19,6 @@ import torch.distributed as dist
 from ..profiling.facts import device_facts, environment_facts, git_commit, version_facts
 from ..profiling.modules import ModuleRanges
 from ..profiling.sampler import Sampler
-from ..profiling.window import Recorded, TorchWindow
 from ..record.errors import UserError
 from ..record.manifest import Device, Manifest, Outcome, World, without_home
 from ..record.run import RunDir, default_run_name, new_run
@@ -28,12 +27,12 @@ from .checkpoints import Checkpoints, Trained
 from .config import Config
 from .export import save_model
 from .hardware import Hardware
+from .instruments import instruments_of, nsys_window
 from .loop import Ended, train
 from .outcome import LastWord, stopped
 from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
 from .ranks import RUN_FOLDER, CommonError
-from .recording import recording_ranks, schedule
 from .resolve import plain_settings, resolved_recipe
 from .resume import restore, rewind
 from .stopping import StopRequest
@@ -146,7 +145,8 @@ def run_rank(
             progress.note(words)
         if here.rank == 0:
             run.write_manifest(manifest)
-        progress.expect(job.steps)
+        until = nsys_window().last or job.steps
+        progress.expect(until)
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
         if config.resume and planned != job.steps:
@@ -155,11 +155,11 @@ def run_rank(
         watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
         if config.module_ranges:
             stack.enter_context(ModuleRanges(job.model))
-        window = profiler(config, here, run, done)
-        if window:
-            stack.enter_context(window)
+        instruments = instruments_of(config, job.model, job.optimizer, here, run, done=done)
+        if instruments.window:
+            stack.enter_context(instruments.window)
         stop.training = True
-        ended = train(job, window, watch, checkpoints, stop, done=done)
+        ended = train(job, instruments, watch, checkpoints, stop, done=done, until=until)
     if config.save_model and not ended.signum:
         save_model(built.job.model, built.tokenizer, run.model_path, rank=here.rank)
     dist.barrier()
@@ -187,16 +187,6 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
         git_commit=git_commit(),
         started_ns=time.time_ns(),
     )
-
-
-def profiler(config: Config, here: Place, run: RunDir, done: int) -> TorchWindow | None:
-    """torch.profiler for a run that goes on after `done` steps; None if this rank records nothing."""
-    ranks = recording_ranks(config.profile_ranks, world=here.world, local_world=here.local_world)
-    if not config.profile or here.rank not in ranks:
-        return None
-    recorded = Recorded(shapes=config.profile_shapes, memory=config.profile_memory, stacks=config.profile_stacks)
-    limit = round(config.profile_limit * 2**30)
-    return TorchWindow(run, here.rank, schedule(config, done), after=done, recorded=recorded, limit_bytes=limit)
 
 
 def log_to(path: Path) -> None:

@@ -12,9 +12,11 @@ _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 def locate_export(path: Path, scratch: Path) -> Path:
     """The export to read for `path`. For a report: one beside it that is not older, else one that nsys makes now.
 
-    A new export goes into the folder `scratch`; nothing is written beside the input. TraceError says what to do where
-    there is neither.
+    For a folder: that of the only report in it. A new export goes into the folder `scratch`; nothing is written beside
+    the input. TraceError says what to do where there is neither.
     """
+    if path.is_dir():
+        path = _only_one(path)
     if path.suffix not in _REPORT_SUFFIXES:
         return path
     if not path.is_file():
@@ -31,6 +33,19 @@ def locate_export(path: Path, scratch: Path) -> Path:
             path, f"{why}, and there is no nsys here; run where it is: {command}, and bring {beside.name} beside it"
         )
     return _export(nsys, path, scratch / beside.name)
+
+
+def _only_one(folder: Path) -> Path:
+    """The report or export in a folder, as in a run's; TraceError where there is none, or more than one of them."""
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in (*_REPORT_SUFFIXES, ".sqlite")]
+    stems = {path.stem: path for path in found}
+    if not stems:
+        raise TraceError(
+            folder, "holds no Nsight Systems report and no export; profile-train --capture nsys makes both"
+        )
+    if len(stems) > 1:
+        raise TraceError(folder, f"holds several reports; name one: {', '.join(path.name for path in stems.values())}")
+    return next((path for path in found if path.suffix != ".sqlite"), found[0])
 
 
 def _export(nsys: str, report: Path, made: Path) -> Path:
