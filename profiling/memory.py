@@ -1,10 +1,12 @@
-"""What one step's memory is made of: on CPUs by counting tensors, on CUDA as the allocator's own snapshot.
+"""What one step's memory is made of: counted by tensors on CPUs, by the allocator's blocks on CUDA.
 
 `before(n)` and `after(n)` stand around each optimizer step; the step that was asked for is followed, and takes longer.
-On CUDA it leaves `memory.rank<R>.pickle` with the history of the step (for pytorch.org/memory_viz), as does a step
-that runs out of memory from then on; what the snapshot is made of is not told yet.
+On CUDA it also leaves `memory.rank<R>.pickle` with the allocator's history of the step (for pytorch.org/memory_viz), as
+does a step that runs out of memory from then on.
 """
 
+import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import nn
 from ..record.jsonl import JsonlWriter
 from ..record.memory import MemoryDetail
 from ..record.run import RunDir
+from .cuda_memory import peak_in
 from .guard import Part
 from .storages import Ledger
 
@@ -41,10 +44,9 @@ class MemoryWatch:
             if torch.cuda.is_available():
                 torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
                 torch._C._cuda_attach_out_of_memory_observer(  # type: ignore[attr-defined]
-                    lambda *_: self._snapshot()
+                    lambda *_: self._out_of_memory()
                 )
-            else:
-                self._follow()
+            self._follow()
         return True
 
     def after(self, step: int) -> None:
@@ -58,9 +60,6 @@ class MemoryWatch:
                 self._ledger.__exit__(None, None, None)
                 if self._part.works:
                     self._write(self._ledger)
-            elif torch.cuda.is_available() and self._part.works:
-                self._snapshot()
-                torch.cuda.memory._record_memory_history(enabled=None)
         self._ledger = None
 
     def _follow(self) -> None:
@@ -83,18 +82,30 @@ class MemoryWatch:
 
     def _write(self, ledger: Ledger) -> None:
         ledger.note(_state(self._optimizer), "optimizer")
-        held = ledger.at_peak()
+        peak_bytes, held = ledger.peak_bytes, ledger.at_peak()
+        if torch.cuda.is_available():
+            snapshot = self._snapshot()
+            torch.cuda.memory._record_memory_history(enabled=None)
+            device = torch.cuda.current_device()
+            peak_bytes, held = peak_in(snapshot, device, ledger.placed, end_ns=time.time_ns())
         detail = {f"{kind}_bytes": size for kind, size in held.items()}
         with JsonlWriter(self._path) as file:
-            file.write(MemoryDetail(step=self._step, rank=self._rank, peak_bytes=ledger.peak_bytes, **detail))
+            file.write(MemoryDetail(step=self._step, rank=self._rank, peak_bytes=peak_bytes, **detail))
 
     @property
     def _path(self) -> Path:
         return self._run.memory_detail_path(self._rank)
 
-    def _snapshot(self) -> None:
+    def _out_of_memory(self) -> None:
         with self._part.guarded():
-            torch.cuda.memory._dump_snapshot(str(self._run.memory_path(self._rank)))
+            self._snapshot()
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Take the allocator's snapshot and leave it in the run's folder."""
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        with self._run.memory_path(self._rank).open("wb") as file:
+            pickle.dump(snapshot, file)
+        return snapshot
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[Any]:

@@ -4,10 +4,11 @@ Operators are seen by a dispatch mode, FSDP's resizing of gathered weights at th
 subclass makes and drops within one operator is not seen. A failure ends the ledger's part, never the operator.
 """
 
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -19,6 +20,16 @@ from .guard import Part
 Kind = Literal["rest", "activations", "optimizer", "gradients", "parameters", "fp8"]
 _RANK: dict[Kind, int] = {"rest": 0, "activations": 1, "optimizer": 2, "gradients": 3, "parameters": 4, "fp8": 5}
 """A storage that is several things is the one that stands last."""
+
+KINDS = tuple(_RANK)
+
+
+class Placed(NamedTuple):
+    """A storage at an address, as first seen there, in ns since the epoch."""
+
+    address: int
+    at_ns: int
+    kind: Kind
 
 
 class Ledger(TorchDispatchMode):
@@ -32,6 +43,8 @@ class Ledger(TorchDispatchMode):
         """id of a living storage → its weak reference and number."""
         self._bytes: list[int] = []
         self._kinds: list[Kind] = []
+        self._places: list[tuple[int, int, int]] = []
+        """(address, ns since the epoch, number) of what lies in a device's memory."""
         self._changes: list[tuple[int, int]] = []
         """(number, change in bytes), in order."""
         self._total = self._peak = self._peak_at = 0
@@ -56,6 +69,11 @@ class Ledger(TorchDispatchMode):
         return held
 
     @property
+    def placed(self) -> list[Placed]:
+        """Where each storage in a device's memory was, and what it turned out to be."""
+        return [Placed(address, at_ns, self._kinds[number]) for address, at_ns, number in self._places]
+
+    @property
     def peak_bytes(self) -> int:
         """The most bytes there were."""
         return self._peak
@@ -75,7 +93,9 @@ class Ledger(TorchDispatchMode):
             done = resize(storage, *args)
             if self._part.works:
                 with self._part.guarded():
-                    self._changed(self._number(storage), storage.nbytes())
+                    number = self._number(storage)
+                    self._changed(number, storage.nbytes())
+                    self._place(storage, number)
             return done
 
         torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign,assignment]
@@ -107,7 +127,12 @@ class Ledger(TorchDispatchMode):
 
         self._numbers[place] = (weakref.ref(storage, gone), number)
         self._changed(number, storage.nbytes())
+        self._place(storage, number)
         return number
+
+    def _place(self, storage: Any, number: int) -> None:
+        if storage.device.type != "cpu" and storage.nbytes():
+            self._places.append((storage.data_ptr(), time.time_ns(), number))
 
     def _changed(self, number: int, size: int) -> None:
         change = size - self._bytes[number]

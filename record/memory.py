@@ -8,12 +8,12 @@ from .jsonl import read_jsonl
 
 
 class MemoryDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of tensor storages at the peak of one step; the parts sum to the peak. Each storage counts once."""
+    """Bytes at the peak of one step, whose parts sum to it: of storages on CPUs, of the allocator's blocks on CUDA."""
 
     step: int
     rank: int
     peak_bytes: int
-    """Of all storages that were there before the step or came within it, as far as operators and FSDP make them."""
+    """Of all that was there before the step or came within it; on CPUs, as far as operators and FSDP make it."""
     parameters_bytes: int
     """Shards, and weights gathered in high precision; of a wrapped weight what is in it."""
     gradients_bytes: int

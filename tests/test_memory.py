@@ -1,5 +1,6 @@
 """What a step's memory is made of: sizes that follow from shapes and dtypes, and a sum that is the peak."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
+from stepscope.profiling.cuda_memory import peak_in
 from stepscope.profiling.guard import Part
 from stepscope.profiling.memory import MemoryWatch
-from stepscope.profiling.storages import Ledger
+from stepscope.profiling.storages import Ledger, Placed
 from stepscope.record.errors import ConfigError
 from stepscope.record.memory import MemoryDetail, read_memory
 from stepscope.record.run import RunDir
@@ -114,6 +118,96 @@ def test_a_failure_within_an_operator_ends_the_account_and_not_the_operator(
         made.untyped_storage().resize_(800)
     assert made.tolist()[:2] == [2, 2]
     assert len(caplog.records) == 1
+
+
+MIB = 2**20
+HELD = "active_allocated"
+
+
+def entry(action: str, address: int, size: int, time_us: int) -> dict[str, Any]:
+    """One event of an allocator's history, of the fields that PyTorch gives it those that matter."""
+    return {"action": action, "addr": address, "size": size, "time_us": time_us, "stream": 0}
+
+
+def snapshot(*history: dict[str, Any], blocks: list[tuple[int, str]]) -> dict[str, Any]:
+    """A device's history, and one segment at address 1000 with blocks of (size, state) from there on."""
+    listed = [{"size": size, "state": state} for size, state in blocks]
+    other = {"device": 0, "address": 9, "blocks": [{"size": 7 * MIB, "state": HELD}]}
+    return {
+        "segments": [other, {"device": 1, "address": 1000, "blocks": listed}],
+        "device_traces": [[], list(history)],
+    }
+
+
+def test_the_peak_of_a_cuda_history_is_found_and_its_blocks_are_what_lay_in_them() -> None:
+    weights, first, second, third = 1000, 1000 + MIB, 1000 + 3 * MIB, 1000 + 4 * MIB
+    found = peak_in(
+        snapshot(
+            entry("alloc", first, 2 * MIB, 10),  # activations
+            entry("alloc", second, MIB, 20),  # a workspace
+            entry("segment_alloc", 5, 99 * MIB, 25),
+            entry("alloc", third, MIB, 30),  # 1 + 2 + 1 + 1 MiB: the peak
+            entry("free_requested", first, 2 * MIB, 39),
+            entry("free_completed", first, 2 * MIB, 40),
+            entry("free_completed", second, MIB, 45),
+            entry("alloc", first, 2 * MIB, 50),  # gradients, in the place of activations
+            blocks=[
+                (MIB, "active_allocated"),
+                (2 * MIB, "active_allocated"),
+                (MIB, "inactive"),
+                (MIB, "active_allocated"),
+            ],
+        ),
+        1,
+        [
+            Placed(weights, 1_000, "parameters"),
+            Placed(first, 12_000, "activations"),
+            Placed(first, 52_000, "gradients"),
+            Placed(third, 32_000, "fp8"),
+            Placed(second, 60_000, "optimizer"),  # came when the workspace was gone
+        ],
+        end_ns=100_000,
+    )
+    assert found.bytes == 5 * MIB
+    assert {kind: size for kind, size in found.kinds.items() if size} == {
+        "parameters": MIB, "activations": 2 * MIB, "fp8": MIB, "rest": MIB
+    }  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 7), st.integers(1, 64)), max_size=40))
+def test_the_peak_of_any_history_is_the_most_that_was_ever_handed_out(asked: list[tuple[bool, int, int]]) -> None:
+    there: dict[int, int] = {}
+    history, most = [], 0
+    for time_us, (taken, slot, size) in enumerate(asked):
+        address = 1000 + 64 * slot
+        if taken and address not in there:
+            there[address] = size
+            history.append(entry("alloc", address, size, time_us))
+        elif not taken and address in there:
+            history.append(entry("free_completed", address, there.pop(address), time_us))
+        most = max(most, sum(there.values()))
+    segments = [
+        {"device": 0, "address": address, "blocks": [{"address": address, "size": size, "state": HELD}]}
+        for address, size in there.items()
+    ]
+    found = peak_in({"segments": segments, "device_traces": [history]}, 0, [], end_ns=10**6)
+    assert (found.bytes, found.kinds["rest"]) == (most, most)
+
+
+def test_on_cuda_the_history_is_left_and_the_account_is_of_its_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = snapshot(entry("alloc", 1000, MIB, 10), entry("free_completed", 1000, MIB, 20), blocks=[])
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **how: asked.append(how))
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: taken)
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", asked.append, raising=False)
+    detail = followed(tmp_path, nn.Linear(2, 2), torch.ones(1, 2))
+    assert (detail.peak_bytes, detail.rest_bytes) == (MIB, MIB)
+    assert pickle.loads((tmp_path / "memory.rank0.pickle").read_bytes()) == taken
+    assert (asked[0], asked[-1]) == ({"max_entries": 200_000}, {"enabled": None})
 
 
 def test_a_step_that_the_run_does_not_have_is_refused() -> None:
