@@ -12,8 +12,7 @@ import pytest
 from stepscope.analyzers.compare import compare
 from stepscope.analyzers.runs import read_runs
 from stepscope.dashboards.cli import main
-from stepscope.profiling import capture
-from stepscope.profiling.own_loop import Capture
+from stepscope.profiling.capture import Capture, capture
 from stepscope.record.errors import ConfigError
 from stepscope.record.jsonl import JsonlWriter
 from stepscope.record.run import RunDir
@@ -127,7 +126,7 @@ def test_among_several_ranks_it_must_be_entered_after_the_process_group(
 TWO_RANKS = """
 import sys
 import torch.distributed as dist
-from stepscope.profiling import capture
+from stepscope.profiling.capture import capture
 
 dist.init_process_group("gloo")
 with capture(sys.argv[1], window="2:2", telemetry_period=0.2) as cap:

@@ -1,6 +1,6 @@
 """Recording a training loop of one's own: five lines around it, and it leaves a run folder as `profile-train` does.
 
-    from stepscope.profiling import capture
+    from stepscope.profiling.capture import capture
 
     with capture("traces/mine", window="10:12") as cap:
         for batch in batches:
