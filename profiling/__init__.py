@@ -1,11 +1,16 @@
 """Capture: `stepscope.profiling.capture` records a loop of one's own; the other modules are its parts."""
 
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .own_loop import capture
 
 __all__ = ["capture"]
+
+if __name__ == "profiling":  # the root of a clone is on sys.path: Python 3.15's own package must stay to be had
+    __path__ = [str(Path(sysconfig.get_path("stdlib")) / __name__)]
 
 
 def __getattr__(name: str) -> Any:

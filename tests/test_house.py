@@ -1,6 +1,7 @@
 """The architecture, held: who may import whom, what stays free of torch, what is packaged."""
 
 import ast
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -90,8 +91,15 @@ def test_no_module_is_named_like_one_of_the_standard_library() -> None:
             assert not set(parts) & set(sys.stdlib_module_names), path
 
 
-def test_no_folder_has_an_init_file_which_would_shadow_standard_packages() -> None:
-    assert [path for floor in FLOORS for path in (ROOT / floor).rglob("__init__.py")] == []
+def test_no_folder_has_an_init_file_which_would_shadow_standard_packages_but_one_that_steps_aside() -> None:
+    found = {path for floor in FLOORS for path in (ROOT / floor).rglob("__init__.py")}
+    assert found == {ROOT / "profiling" / "__init__.py"}
+
+
+def test_the_root_of_a_clone_on_the_path_hides_no_standard_profiling() -> None:
+    code = "import sysconfig, profiling; assert profiling.__path__ == [sysconfig.get_path('stdlib') + '/profiling']"
+    environment = {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, check=True)
 
 
 def test_the_type_checkers_view_of_the_package_links_to_every_floor() -> None:
