@@ -2,6 +2,8 @@
 
 import sys
 
+import msgspec
+
 from ..record.recipes import RECIPES, Cast, Recipe
 from ..record.recipes import recipe as recipe_called
 from .tables import Column, Format, Table, csv_text, json_text, print_table, terminal
@@ -24,11 +26,12 @@ def recipes(name: str | None = None, /, *, format: Format = "table") -> None:
     name
         A recipe's name or alias; without it all are listed.
     format
-        table, csv or json.
+        table; csv; json: everything, as stepscope.recipe/1, or stepscope.recipes/1 for all.
     """
     chosen = recipe_called(name) if name else None
     if format == "json":
-        sys.stdout.write(json_text(chosen or RECIPES))
+        one = {"schema": "stepscope.recipe/1"} | msgspec.to_builtins(chosen) if chosen else None
+        sys.stdout.write(json_text(one or {"schema": "stepscope.recipes/1", "recipes": RECIPES}))
         return
     table = operands(chosen) if chosen else overview()
     if format == "csv":

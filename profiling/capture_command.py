@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import psutil
 from cyclopts import Parameter
@@ -21,9 +21,14 @@ from ..record.recipes import CAPTURED
 from ..record.run import RunDir, default_run_name, new_run
 from ..record.telemetry import GpuSample, HostSample
 from ..record.units import show_bytes, show_ns, show_pct
-from .children import wait_for
+from .children import wait_for_program
 from .gpus import visible_gpus
+from .nsys import nsys_asked
+from .nsys_note import note, remark
+from .nsys_program import ProgramUnderNsys
 from .sampler import Sampler
+
+Switch = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 def capture(
@@ -31,6 +36,10 @@ def capture(
     out: Path = Path("traces"),
     run_name: str | None = None,
     telemetry_period: float = 1.0,
+    capture: Literal["none", "nsys"] = "none",
+    nsys_window: Switch = False,
+    nsys_graph_nodes: Switch = False,
+    nsys_memory: Switch = False,
 ) -> int:
     """Record what the machine does while a program runs: GPUs through NVML, CPU, memory and storage of the host.
 
@@ -49,18 +58,39 @@ def capture(
         Name of the run's folder; a number is added where it is taken. [default: the program's name and UTC time]
     telemetry_period
         Seconds between samples.
+    capture
+        nsys: run the program under Nsight Systems too, which slows it.
+    nsys_window
+        Let nsys record only what the program puts between cudaProfilerStart and cudaProfilerStop.
+    nsys_graph_nodes
+        Let nsys record each kernel of a CUDA graph rather than the graph; costs more.
+    nsys_memory
+        Let nsys record device memory taken and given back; costs more.
     """
-    program = _checked(command, telemetry_period)
-    run = new_run(out, run_name or default_run_name(Path(program).stem))
+    program = [_checked(command, telemetry_period), *command[1:]]
+    nsys = nsys_asked(os.environ) if capture == "nsys" else None
+    run = new_run(out, run_name or default_run_name(Path(program[0]).stem))
     devices, uuids = visible_gpus()
     manifest = _manifest(run, list(command), devices)
     run.write_manifest(manifest)
+    under = None
+    if nsys:
+        if minded := remark(nsys):
+            _say(f"version {nsys.version}{minded}")
+        under = ProgramUnderNsys(run, nsys, window=nsys_window, graph_nodes=nsys_graph_nodes, memory=nsys_memory)
     with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
-        code = wait_for([program, *command[1:]])
+        code = under.run(program) if under else wait_for_program(program)
     manifest.outcome, manifest.ended_ns = _outcome(code), time.time_ns()
     run.write_manifest(manifest)
     sys.stderr.write(_summary(run, manifest, code))
+    if nsys and under:
+        note(run, nsys, under.finish(), _say, steps=None, stands="the program ran to its end")
     return code
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"stepscope: nsys: {line}\n")
+    sys.stderr.flush()
 
 
 def _checked(command: tuple[str, ...], period: float) -> str:

@@ -2,7 +2,12 @@
 
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+_NOT_STARTED = 126
+"""What shells answer for a program that is there and does not start."""
 
 
 def wait_for(command: Sequence[str], stdout: int | None = None) -> int:
@@ -10,14 +15,39 @@ def wait_for(command: Sequence[str], stdout: int | None = None) -> int:
 
     It decides itself what Ctrl-C means, which its terminal sends to both; SIGTERM is passed on to it.
     """
-    with subprocess.Popen(command, stdout=stdout) as child:
-        before = {
-            signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
-        }
-        try:
-            code = child.wait()
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+    with subprocess.Popen(command, stdout=stdout) as child, signals_left(to=child.terminate):
+        code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def wait_for_program(command: Sequence[str]) -> int:
+    """The same for a program that the user names: one that does not start costs a line and the exit code 126."""
+    try:
+        return wait_for(command)
+    except OSError as error:
+        sys.stderr.write(f"stepscope capture: {command[0]}: does not start ({error.strerror})\n")
+        return _NOT_STARTED
+
+
+@contextmanager
+def signals_left(to: Callable[[], object]) -> Iterator[None]:
+    """Meanwhile Ctrl-C does nothing here, and SIGTERM calls `to`."""
+    with _handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: lambda *_: to()}):
+        yield
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Meanwhile SIGTERM raises KeyboardInterrupt too."""
+    with _handling({signal.SIGTERM: signal.default_int_handler}):
+        yield
+
+
+@contextmanager
+def _handling(handlers: Mapping[signal.Signals, Callable[..., object]]) -> Iterator[None]:
+    before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

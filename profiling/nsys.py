@@ -119,6 +119,14 @@ def find_nsys(environment: Mapping[str, str]) -> Nsys:
     return Nsys(path=path, version=found[0], help=_call([path, "profile", "--help"], ANSWER_S).text)
 
 
+def nsys_asked(environment: Mapping[str, str]) -> Nsys:
+    """The same for `--capture nsys`, which the ConfigError names."""
+    try:
+        return find_nsys(environment)
+    except ConfigError as error:
+        raise ConfigError(f"--capture nsys: {error}; or leave nsys out of --capture") from None
+
+
 def profile_command(
     nsys: Nsys, stem: Path, *, window: bool, graph_nodes: bool = False, memory: bool = False
 ) -> list[str]:
@@ -162,7 +170,7 @@ def run_under(
             pass
         finally:
             if code is None:
-                _end(child)
+                end(child)
     return Ran(code=code, text=log.read_text(errors="replace") if log else "", limit_s=limit_s or 0)
 
 
@@ -262,11 +270,11 @@ def _call(words: list[str], limit_s: float) -> Ran:
         pass
     finally:
         if code is None:
-            _end(child)
+            end(child)
     return Ran(code=code, text=text, limit_s=limit_s)
 
 
-def _end(child: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
+def end(child: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
     """End a process and all that it has started."""
     try:
         family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]

@@ -88,7 +88,9 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """What another profiler recorded in a pass of its own, after the run. Files are named as in the run's folder."""
+    """What another profiler recorded, of our trainer in a pass of its own, after the run; of any other program in the
+    run itself. Files are named as in the run's folder.
+    """
 
     tool: Literal["nsys"]
     version: str
@@ -97,8 +99,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """The report's export."""
     stats: list[str] = []
     """Its summaries as CSV."""
-    steps: tuple[int, int]
-    """The first and the last step that were recorded."""
+    steps: tuple[int, int] | None = None
+    """The first and the last step that were recorded; None where a program does not tell its steps."""
     problem: str | None = None
     """What went wrong, in one line."""
 

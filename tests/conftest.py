@@ -1,6 +1,8 @@
 """Fixtures that several tests share."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,25 @@ def qa_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in for nsys as `nsys`."""
+    folder = tmp_path_factory.mktemp("bin")
+    fake = Path(__file__).with_name("fake_nsys.py")
+    (folder / "nsys").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{fake}" "$@"\n')
+    (folder / "nsys").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def on_path(programs: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The stand-in on PATH; FAKE_NSYS names the way in which it is to fail."""
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("STEPSCOPE_NSYS", raising=False)
+    monkeypatch.delenv("FAKE_NSYS", raising=False)
+    return monkeypatch
 
 
 @pytest.fixture(scope="session")

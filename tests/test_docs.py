@@ -11,6 +11,7 @@ from stepscope.record.recipes import RECIPES
 from stepscope.trainer.config import Config
 
 ROOT = Path(__file__).parent.parent
+FLOORS = ("record", "profiling", "trainer", "analyzers", "dashboards")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("traces/*.md")])
 
 
@@ -36,6 +37,14 @@ def test_every_setting_of_profile_train_is_on_its_page_and_no_other() -> None:
     flags = {"--" + field.name.replace("_", "-") for field in fields(Config)} | {"--dry-run", "--bf16-all-gather"}
     table = set(re.findall(r"`(--[a-z0-9-]+)`", text.split("## Checkpoints")[0]))
     assert table == flags
+
+
+def test_every_schema_in_the_code_has_its_place_on_the_page_of_machine_readable_output() -> None:
+    modules = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
+    found = {name for path in modules for name in re.findall(r"stepscope\.[a-z_]+/\d+", path.read_text())}
+    assert {"stepscope.run/1", "stepscope.doctor/1"} < found
+    headings = re.findall(r"^## (stepscope.+)$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE)
+    assert found == {name for heading in headings for name in heading.split(", ")}
 
 
 def test_pages_name_every_recipe() -> None:

@@ -39,26 +39,8 @@ from stepscope.trainer.resolve import resolved
 
 CPU = Hardware(gpus=0, capability=None, cores=2)
 SAMPLE = next(Path(__file__).parent.parent.glob("traces/sample/*/run.json")).parent
-FAKE = Path(__file__).with_name("fake_nsys.py")
 SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "4", "--telemetry-period", "0"]
 NAMES = [".nsys-rep", ".sqlite", *(f"_{name}.csv" for name in STATS if name != "nvtx_sum")]
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-in as `nsys`."""
-    folder = tmp_path_factory.mktemp("bin")
-    (folder / "nsys").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
-    (folder / "nsys").chmod(0o755)
-    return folder
-
-
-@pytest.fixture
-def on_path(programs: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("STEPSCOPE_NSYS", raising=False)
-    monkeypatch.delenv("FAKE_NSYS", raising=False)
-    return monkeypatch
 
 
 def captured(folder: Path, program: str = "", *, limit_s: float = 60, answer_s: float = 60) -> tuple[Captured, Path]:

@@ -32,6 +32,13 @@ def test_gw_hp_runs_two_of_three_gemms_in_fp8() -> None:
 
 def test_json_is_the_row_itself_and_an_unknown_name_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "rowwise", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["input"] == {"dtype": "e4m3", "granularity": "axiswise"}
+    row = json.loads(capsys.readouterr().out)
+    assert row["schema"] == "stepscope.recipe/1"
+    assert row["input"] == {"dtype": "e4m3", "granularity": "axiswise"}
+    assert main(["recipes", "--format", "json"]) == 0
+    everything = json.loads(capsys.readouterr().out)
+    assert everything["schema"] == "stepscope.recipes/1"
+    assert [one["name"] for one in everything["recipes"]] == [one.name for one in RECIPES]
+    assert everything["recipes"][2] | {"schema": "stepscope.recipe/1"} == row
     assert main(["recipes", "fp4"]) == 2
     assert "choose from bf16, tensorwise" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from ..record.manifest import Outcome
 from ..record.run import RunDir, default_run_name, new_run
 from .config import Config
 from .hardware import Hardware
-from .nsys_pass import nsys_asked, nsys_pass
+from .nsys_pass import nsys_of, nsys_pass
 from .outcome import LOST_CONTACT, settle, stopped
 from .ranks import RUN_FOLDER
 from .stopping import nothing_recorded, signal_name
@@ -23,7 +23,7 @@ from .stopping import nothing_recorded, signal_name
 
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
-    nsys = nsys_asked(config)
+    nsys = nsys_of(config)
     processes = config.nproc or 1
     missing = [folder for folder in (config.out, *config.out.parents) if not folder.exists()]
     run = _folder(config)

@@ -11,19 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..profiling.nsys import Captured, Nsys, Ran, files_of, find_nsys, finish, profile_command, run_under
+from ..profiling.nsys import Captured, Nsys, Ran, files_of, finish, nsys_asked, profile_command, run_under
+from ..profiling.nsys_note import SCRATCH, log_path, note, remark
 from ..profiling.nsys_window import VARIABLE
 from ..profiling.schedule import Span
-from ..record.errors import ConfigError, TraceError
-from ..record.manifest import Capture, Manifest, Outcome
+from ..record.errors import TraceError
+from ..record.manifest import Manifest, Outcome
 from ..record.run import RunDir
 from .config import Config
 from .ranks import RUN_FOLDER
 from .recording import schedule
 from .stopping import Stopped, StopRequest, signal_name
-
-SCRATCH = ".nsys-pass"
-"""The folder, in the run's, of what the pass leaves besides its report; gone once all went well."""
 
 _SETTLED = (
     "steps", "warmup_steps", "warmup_ratio", "profile_at", "profile_wait", "profile_warmup", "profile_active",
@@ -33,14 +31,11 @@ _LEAST_S = 600.0
 _TIMES_THE_RUN = 4
 
 
-def nsys_asked(config: Config) -> Nsys | None:
+def nsys_of(config: Config) -> Nsys | None:
     """The nsys to use; None where none is asked for. ConfigError where it is, and there is none to use."""
     if "nsys" not in config.captures:
         return None
-    try:
-        return find_nsys(os.environ)
-    except ConfigError as error:
-        raise ConfigError(f"--capture nsys: {error}; or leave nsys out of --capture") from None
+    return nsys_asked(os.environ)
 
 
 def nsys_pass(config: Config, run: RunDir, nsys: Nsys) -> int:
@@ -55,14 +50,14 @@ def nsys_pass(config: Config, run: RunDir, nsys: Nsys) -> int:
         span = schedule(config, 0).spans[0]
         whole = manifest.devices[0].kind != "cuda"
         steps = (1, span[1]) if whole else span
-        _say(f"steps {steps[0]} to {steps[1]} once more under nsys {nsys.version}" + _remarks(nsys, whole=whole))
+        _say(f"steps {steps[0]} to {steps[1]} once more under nsys {nsys.version}{_whole(whole=whole)}{remark(nsys)}")
         captured = _captured(config, run, nsys, span, manifest)
     except Stopped as stopped:
         code = 128 + stopped.signum
         captured = Captured(problem=f"stopped by {signal_name(stopped.signum)} before its report was whole")
     except Exception as error:  # noqa: BLE001 - whatever it is, the run stays as good as it was
         captured = Captured(problem=f"the pass failed with {type(error).__name__}: {' '.join(str(error).split())}")
-    _close(run, nsys, steps, captured)
+    note(run, nsys, captured, _say, steps=steps, stands="the run itself is complete")
     return code
 
 
@@ -89,7 +84,7 @@ def _captured(config: Config, run: RunDir, nsys: Nsys, span: Span, manifest: Man
     ran = run_under(
         [*before, sys.executable, "-m", "stepscope.trainer", *settings.flags()],
         limit_s=_LEAST_S + _TIMES_THE_RUN * took_s,
-        log=scratch / "log.txt",
+        log=log_path(run),
         environment=environment | {VARIABLE: f"{span[0]}:{span[1]}"},
     )
     return _judged(finish(nsys, stem, ran), RunDir(scratch / "pass"), ran)
@@ -108,41 +103,8 @@ def _judged(captured: Captured, trained: RunDir, ran: Ran) -> Captured:
     return captured
 
 
-def _remarks(nsys: Nsys, *, whole: bool) -> str:
-    text = "; without a GPU its window cannot be opened, so all of the pass is recorded" if whole else ""
-    if not nsys.discards_environment:
-        text += "; this version writes environment variables into its report: mind whom you send it to"
-    return text
-
-
-def _close(run: RunDir, nsys: Nsys, steps: Span, captured: Captured) -> None:
-    """Note the capture in the manifest and say it in one line; what the pass left is kept where something failed."""
-
-    def name(path: Path | None) -> str | None:
-        return path.name if path else None
-
-    capture = Capture(
-        tool="nsys",
-        version=nsys.version,
-        report=name(captured.report),
-        sqlite=name(captured.sqlite),
-        stats=[path.name for path in captured.stats],
-        steps=steps,
-        problem=captured.problem.replace(str(run.path) + os.sep, "") if captured.problem else None,
-    )
-    try:
-        manifest = run.manifest()
-        manifest.captures = [other for other in manifest.captures if other.tool != "nsys"] + [capture]
-        run.write_manifest(manifest)
-    except (OSError, TraceError) as error:
-        _say(f"the manifest could not be written: {error}")
-    if captured.problem:
-        log = run.path / SCRATCH / "log.txt"
-        more = f" (its log: {log})" if log.exists() else ""
-        _say(f"{captured.problem}{more}; the run itself is complete")
-        return
-    shutil.rmtree(run.path / SCRATCH, ignore_errors=True)
-    _say(f"done; look at it with: analyze-nsys {captured.sqlite}")
+def _whole(*, whole: bool) -> str:
+    return "; without a GPU its window cannot be opened, so all of the pass is recorded" if whole else ""
 
 
 def _say(line: str) -> None:

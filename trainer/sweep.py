@@ -23,7 +23,7 @@ from ..record.units import show_ns
 from .checkpoints import all_checkpoints
 from .config import Config
 from .hardware import Hardware
-from .nsys_pass import nsys_asked
+from .nsys_pass import nsys_of
 from .resolve import resolved, resolved_recipe
 from .words import next_lines
 
@@ -70,7 +70,7 @@ def sweep(config: Config, hardware: Hardware, arguments: Sequence[str]) -> Path:
     plan = read_sweep(config.resume) if config.resume else _plan(config, arguments)
     for cell in plan.cells:
         resolved(settings_of(cell, config), hardware, {})  # a contradiction ends it here, before the first run
-    nsys_asked(config)  # likewise where it is not there
+    nsys_of(config)  # likewise where it is not there
     folder = config.resume or new_run(config.out, config.run_name or default_run_name("sweep")).path
     missing = _missing(plan, folder)
     began = time.monotonic_ns()
