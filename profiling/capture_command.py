@@ -4,6 +4,7 @@ Neither this module nor what it imports loads torch: it stands beside the progra
 """
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -15,11 +16,11 @@ import psutil
 from cyclopts import Parameter
 
 from .. import __version__
-from ..record.errors import ConfigError
+from ..record.errors import ConfigError, TraceError, plain_reason
 from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World, without_home
 from ..record.recipes import CAPTURED
-from ..record.run import RunDir, default_run_name, new_run
-from ..record.telemetry import GpuSample, HostSample
+from ..record.run import RunDir, check_name, default_run_name, new_run
+from ..record.telemetry import GpuSample, HostSample, check_period
 from ..record.units import show_bytes, show_ns, show_pct
 from .children import wait_for
 from .gpus import visible_gpus
@@ -50,24 +51,38 @@ def capture(
     telemetry_period
         Seconds between samples.
     """
-    program = _checked(command, telemetry_period)
-    run = new_run(out, run_name or default_run_name(Path(program).stem))
+    check_period(telemetry_period)
+    if run_name is not None:
+        check_name(run_name)
+    program = _checked(command)
+    run = new_run(out, run_name or default_run_name(_plain_name(program)))
     devices, uuids = visible_gpus()
     manifest = _manifest(run, list(command), devices)
     run.write_manifest(manifest)
-    with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
-        code = wait_for([program, *command[1:]])
+    try:
+        with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
+            code = wait_for([program, *command[1:]])
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise ConfigError(f"{command[0]}: does not start ({plain_reason(error)})") from None
     manifest.outcome, manifest.ended_ns = _outcome(code), time.time_ns()
-    run.write_manifest(manifest)
-    sys.stderr.write(_summary(run, manifest, code))
+    try:
+        run.write_manifest(manifest)
+        said = _summary(run, manifest, code)
+    except (OSError, TraceError) as error:  # the folder is gone, or its disk full
+        said = f"stepscope: exit code {code}; what was recorded is not whole: {' '.join(str(error).split())}\n"
+    sys.stderr.write(said)
     return code
 
 
-def _checked(command: tuple[str, ...], period: float) -> str:
+def _plain_name(program: str) -> str:
+    """The program's name as a part of a folder's: its first 100 letters, digits and the like."""
+    return re.sub(r"[^\w.+-]", "_", Path(program).stem, flags=re.ASCII)[:100]
+
+
+def _checked(command: tuple[str, ...]) -> str:
     if not command:
         raise ConfigError("name the program to run after --, like: stepscope capture -- python train.py")
-    if period <= 0:
-        raise ConfigError(f"--telemetry-period: must be more than 0, not {period}")
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError(f"{command[0]}: there is no such program on the PATH")

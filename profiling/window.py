@@ -105,6 +105,7 @@ class TorchWindow:
                 with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
+            profiler.current_action = profiler.schedule(self._step)  # it has looked at step 0 for its first
             profiler.start()
             self._profiler = profiler
         return self
@@ -120,6 +121,7 @@ class TorchWindow:
     def _guarded(self) -> Iterator[None]:
         with self._part.guarded(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+            warnings.filterwarnings("ignore", message="Incorrect schedule")  # a window cut after its warm-up: we say so
             yield
 
     def _cut_to_fit(self, first: int | None, *, least: int = 0) -> None:

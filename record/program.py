@@ -1,5 +1,6 @@
 """How each of our command lines runs: the one place where a user's mistake becomes one line and an exit code."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ def run(program: App, arguments: list[str] | None = None) -> int:
     misuse costs one line on stderr; any other exception is a bug and keeps its traceback. A closed pipe is no error.
     """
     name = program.name[0]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a path with bytes that are no text is printed as it is
     program.suppress_keyboard_interrupt = False
     try:
         result = program(arguments, exit_on_error=False, print_error=False, result_action="return_value")

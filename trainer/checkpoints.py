@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -126,7 +127,7 @@ def ways_on(run: RunDir) -> str:
     good = max((facts.step for facts in all_checkpoints(run.checkpoints).values()), default=None)
     if good is None:
         return "start again (there is no checkpoint to go on from)"
-    return f"go on from step {good} with --resume {run.path}"
+    return f"go on from step {good} with --resume {quote(str(run.path))}"
 
 
 def _is_full(error: BaseException | None, folder: Path) -> bool:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ..profiling.nsys import Captured, Nsys, Ran, files_of, find_nsys, finish, profile_command, run_under
@@ -142,7 +143,7 @@ def _close(run: RunDir, nsys: Nsys, steps: Span, captured: Captured) -> None:
         _say(f"{captured.problem}{more}; the run itself is complete")
         return
     shutil.rmtree(run.path / SCRATCH, ignore_errors=True)
-    _say(f"done; look at it with: analyze-nsys {captured.sqlite}")
+    _say(f"done; look at it with: analyze-nsys {quote(str(captured.sqlite))}")
 
 
 def _say(line: str) -> None:
