@@ -99,6 +99,18 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(alone: Place, qa_f
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "metadata", [b"", b"garbage\n", b"\x80\x04\xff\xfe", b"\x80\x04N.", b"cno_such_module\nname\n."]
+)
+def test_a_checkpoint_of_broken_bytes_is_one_line_with_the_way_out(
+    alone: Place, qa_file: Path, tmp_path: Path, metadata: bytes
+) -> None:
+    (tmp_path / ".metadata").write_bytes(metadata)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(UserError, match="cannot be read as a checkpoint .* goes on from the one before it"):
+        load(tmp_path, Trained(model, torch.optim.AdamW(model.parameters())))
+
+
 def test_a_checkpoint_cut_short_counts_as_none(alone: Place, qa_file: Path, tmp_path: Path) -> None:
     keeping = Checkpoints(RunDir(tmp_path), trained(alone, qa_file, seed=1), every=1, keep=3)
     keeping.after(1, None, last=True)

@@ -4,6 +4,7 @@ A checkpoint is a folder `checkpoints/step-<N>` of torch.distributed.checkpoint,
 written its part; `step.json` in it says what it is. Data order and learning rate are functions of the step.
 """
 
+import pickle
 import shutil
 import time
 from concurrent.futures import Future
@@ -27,6 +28,11 @@ from .ranks import CommonError
 from .sharding import unwrapped
 
 _FACTS = "step.json"
+_UNREADABLE = (
+    CheckpointException, OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, LookupError,
+    AttributeError, TypeError, ImportError,
+)  # fmt: skip
+"""What reading broken or foreign bytes may raise: a checkpoint's metadata is a pickle."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,8 +188,11 @@ def load(folder: Path, trained: Trained) -> None:
         if _random_key(rank) not in known:  # it was written by fewer ranks
             del state[_random_key(rank)]
         load_state(state, storage_reader=reader)
-    except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise UserError(f"{folder}: cannot be read as a checkpoint of this model ({first_line(error)})") from error
+    except _UNREADABLE as error:
+        raise UserError(
+            f"{folder}: cannot be read as a checkpoint of this model ({first_line(error)}); without this folder, "
+            "--resume goes on from the one before it"
+        ) from error
     set_state_dict(
         trained.model,
         trained.optimizer,

@@ -53,6 +53,7 @@ _AT_LEAST = {
 _AT_MOST = {"seed": 2**40, "telemetry_period": LONGEST_PERIOD}
 _MOST = 10**9
 """Of every other number: what is more is a slip, and overflows somewhere."""
+_ANY_SIZE = ("lr", "eps", "clip", "weight_decay")
 
 _MORE_THAN_0 = ("epochs", "lr", "eps", "clip", "profile_limit")
 
@@ -203,7 +204,7 @@ def _check_numbers(config: Config) -> None:
             raise ConfigError(f"{_flag(name)}: must be more than 0, not {value}")
     for name in (*_AT_LEAST, *_MORE_THAN_0):
         value, most = getattr(config, name), _AT_MOST.get(name, _MOST)
-        if value is not None and value > most:
+        if name not in _ANY_SIZE and value is not None and value > most:
             raise ConfigError(f"{_flag(name)}: must be {most:g} or less, not {value}")
     if config.telemetry_period:
         check_period(config.telemetry_period, "; or 0 for no telemetry")
