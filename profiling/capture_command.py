@@ -109,7 +109,7 @@ def _manifest(run: RunDir, command: list[str], gpus: list[Device]) -> Manifest:
 def _outcome(code: int) -> Outcome:
     if code == 0:
         return Outcome(state="completed", exit_code=0)
-    if code in (130, 143):
+    if code in (129, 130, 143):
         return Outcome(state="interrupted", message=f"stopped with exit code {code}", exit_code=code)
     return Outcome(state="failed", message=f"the program ended with exit code {code}", exit_code=code)
 

@@ -58,7 +58,7 @@ def read_document(path: Path, kind: type[_Value], schema: str, *, what: str, whe
         value = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         raise TraceError(path, f"no {what} here; {where} holds a {path.name}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is not a stepscope {what} ({error})") from None
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None

@@ -89,5 +89,5 @@ def read_jsonl(path: Path, kind: Any) -> Iterator[Any]:
                 continue
             try:
                 yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise TraceError(path, f"line {number} is not a record of this file ({error})") from None

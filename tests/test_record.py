@@ -247,6 +247,7 @@ def test_a_users_mistake_is_one_line_and_an_exit_code(capsys: pytest.CaptureFixt
     assert exit_code(UserError("no data"), capsys) == (1, "thing: no data\n")
     assert exit_code(ConfigError("--x: no"), capsys) == (2, "thing: --x: no\n")
     assert exit_code(KeyboardInterrupt(), capsys) == (130, "thing: interrupted\n")
+    assert exit_code(PermissionError(13, "Permission denied", "/x"), capsys) == (1, "thing: Permission denied (/x)\n")
 
 
 def test_misuse_of_a_command_line_is_one_line_that_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,7 @@ def test_a_checkpoint_of_broken_bytes_is_one_line_with_the_way_out(
 ) -> None:
     (tmp_path / ".metadata").write_bytes(metadata)
     model = torch.nn.Linear(2, 2)
-    with pytest.raises(UserError, match="cannot be read as a checkpoint .* goes on from the one before it"):
+    with pytest.raises(UserError, match=r"cannot be read as a checkpoint .* goes on from the one before it"):
         load(tmp_path, Trained(model, torch.optim.AdamW(model.parameters())))
 
 

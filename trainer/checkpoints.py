@@ -154,7 +154,7 @@ def all_checkpoints(folder: Path) -> dict[Path, Facts]:
     for path in folder.glob("step-*"):
         try:
             found[path] = msgspec.json.decode((path / _FACTS).read_bytes(), type=Facts)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return found
 

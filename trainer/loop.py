@@ -157,8 +157,8 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
         job.optimizer.zero_grad()
         if job.recipe.precompute_scales:
             precompute_scales(job.model)
-    agreed = torch.zeros(3, dtype=torch.float64, device=job.device)
-    agreed[0], agreed[1], agreed[2] = summed, bool(stop.signum), stop.signum
+    agreed, signum = torch.zeros(3, dtype=torch.float64, device=job.device), stop.asked()
+    agreed[0], agreed[1], agreed[2] = summed, bool(signum), signum
     dist.all_reduce(agreed)
     total, asked, signums = agreed.tolist()
     loss_of_all, norm_of_all = total / tokens_of_all, float(grad_norm)

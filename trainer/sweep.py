@@ -4,7 +4,6 @@ The runs take turns, and each repeat begins with another one, so that a machine 
 A run that fails is noted and the next one begins; `--resume` runs what is missing.
 """
 
-import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from .config import Config
 from .hardware import Hardware
 from .nsys_pass import nsys_asked
 from .resolve import resolved, resolved_recipe
+from .stopping import STOP_CODES
 from .words import next_lines
 
 _DEFAULTS = Config()
@@ -123,7 +123,7 @@ def _run(plan: Sweep, cell: Cell, settings: Config, folder: Path) -> None:
     cell.state, cell.message = "running", None
     write_sweep(folder, plan)
     code = wait_for([sys.executable, "-m", "stepscope.trainer", *words], stdout=subprocess.DEVNULL)
-    stopped = code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    stopped = code in STOP_CODES
     _learn(cell, folder, silent="interrupted" if stopped else "failed")
     write_sweep(folder, plan)
     if stopped:
