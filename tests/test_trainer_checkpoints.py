@@ -230,3 +230,12 @@ def test_a_resumed_run_has_each_account_of_memory_once_and_its_telemetry_reads(t
     assert resumed.returncode == 0, resumed.stderr
     assert [detail.step for detail in read_memory(run.memory_detail_path(0))] == [3]
     assert len(run.telemetry()[0]) >= 4
+
+
+def test_what_a_kill_left_half_written_is_gone_once_the_run_goes_on(alone: Place, tmp_path: Path) -> None:
+    folder = RunDir(tmp_path).checkpoints
+    for name in (".step-7.part", "step-6"):
+        (folder / name).mkdir(parents=True)
+    model = torch.nn.Linear(2, 2)
+    Checkpoints(RunDir(tmp_path), Trained(model, torch.optim.AdamW(model.parameters())), every=2, keep=1)
+    assert [path.name for path in folder.iterdir()] == ["step-6"]

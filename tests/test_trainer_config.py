@@ -66,6 +66,7 @@ def asked(qa_file: Path) -> Config:
         ({"steps": 5, "profile_active": 9}, "--profile-active"),
         ({"steps": 1}, "--no-profile"),
         ({"module_ranges": True, "compile": True}, "--module-ranges"),
+        ({"memory_detail": 2, "compile": True}, "--memory-detail"),
         ({"profile_at": "3-5"}, "--profile-at"),
         ({"profile_at": "3:5", "steps": 4}, "--profile-at"),
         ({"profile_at": "3:5", "profile_wait": 2}, "--profile-at"),

@@ -28,6 +28,7 @@ from .ranks import CommonError
 from .sharding import unwrapped
 
 _FACTS = "step.json"
+_PART = ".step-{}.part"
 _UNREADABLE = (
     CheckpointException, OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, LookupError,
     AttributeError, TypeError, ImportError,
@@ -59,6 +60,9 @@ class Checkpoints:
         self._trained = trained
         self._every, self._keep = every, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
+        if every and self._rank == 0:  # what a kill has left half-written, of steps that may not come due again
+            for part in self._folder.glob(_PART.format("*")):
+                shutil.rmtree(part, ignore_errors=True)
         # Its collectives run on another thread than training's and must not mix with them.
         self._group = dist.new_group(backend="gloo") if every else None
         self._writing: tuple[Facts, Future[Any]] | None = None
@@ -116,7 +120,7 @@ class Checkpoints:
                 shutil.rmtree(folder)
 
     def _part(self, step: int) -> Path:
-        return self._folder / f".step-{step}.part"
+        return self._folder / _PART.format(step)
 
     def _failure(self, step: int, error: BaseException) -> str:
         causes = [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]

@@ -88,6 +88,10 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
             "--numerics looks at a layer's operands as Python runs it, and --compile leaves nothing there to look at; "
             "train once without --compile for the statistics"
         )
+    if config.memory_detail and config.compile and not gpus:
+        raise ConfigError(
+            "--memory-detail counts tensors on a CPU as operators make them, and --compile leaves none to see; drop one"
+        )
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)

@@ -154,7 +154,7 @@ def run_rank(
         if earlier and (planned := earlier.config.get("steps")) != job.steps:
             progress.note(longer_words(planned, job.steps, done))
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
-        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
+        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb, done=done))
         if config.module_ranges:
             stack.enter_context(ModuleRanges(job.model))
         instruments = instruments_of(config, job.model, job.optimizer, here, run, done=done)
