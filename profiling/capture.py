@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, SupportsFloat
+from typing import Any, Self, SupportsFloat, SupportsInt
 
+import msgspec
 import torch
 import torch.distributed as dist
 
@@ -30,6 +31,7 @@ from ..record.manifest import Device, Manifest, Outcome, World, without_home
 from ..record.recipes import CAPTURED, recipe
 from ..record.run import RunDir, new_run
 from ..record.steps import Mark, Step
+from ..record.telemetry import check_period
 from .facts import device_facts, device_uuids, environment_facts, version_facts
 from .guard import Part
 from .sampler import Sampler
@@ -56,8 +58,9 @@ class Capture:
         self.run: RunDir | None = None
         """The run's folder; None while there is none."""
         self._out, self._schedule, self._recorded = out, schedule, recorded
-        self._recipe_name, self._period, self._settings = recipe_name, telemetry_period, dict(settings)
+        self._recipe_name, self._period, self._settings = recipe_name, telemetry_period, settings
         self._part = Part("capture")
+        self._pid = os.getpid()
         self._open = ExitStack()
         self._rank, self._world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self._local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -72,9 +75,9 @@ class Capture:
         self,
         *,
         loss: SupportsFloat | None = None,
-        tokens: int | None = None,
-        positions: int | None = None,
-        lr: float | None = None,
+        tokens: SupportsInt | None = None,
+        positions: SupportsInt | None = None,
+        lr: SupportsFloat | None = None,
         grad_norm: SupportsFloat | None = None,
     ) -> None:
         """An optimizer step has ended; what is not told is not measured.
@@ -84,7 +87,7 @@ class Capture:
         here, which waits.
         """
         with self._part.guarded():
-            if self.run is None or self._steps is None or not self._part.works:
+            if self.run is None or self._steps is None or not self._part.works or os.getpid() != self._pid:
                 return
             ended = time.perf_counter_ns()
             self._number += 1
@@ -101,11 +104,11 @@ class Capture:
                     start_ns=self._began_unix,
                     duration_ns=ended - self._began,
                     profiler_ns=profiler_ns,
-                    loss=None if loss is None else float(loss),
-                    tokens=tokens,
-                    positions=positions,
-                    lr=lr,
-                    grad_norm=None if grad_norm is None else float(grad_norm),
+                    loss=_float(loss),
+                    tokens=None if tokens is None else int(tokens),
+                    positions=None if positions is None else int(positions),
+                    lr=_float(lr),
+                    grad_norm=_float(grad_norm),
                     marks=tuple(marks),
                     **_memory(),
                 )
@@ -123,6 +126,8 @@ class Capture:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Write what is open, and how the loop ended. An exception of the loop's goes on its way."""
+        if os.getpid() != self._pid:  # a child that was forked within: the recording is its parent's
+            return
         with self._part.guarded():
             self._open.close()
         with Part("run.json").guarded():
@@ -170,7 +175,7 @@ class Capture:
             run=run.name,
             recipe=recipe(self._recipe_name) if self._recipe_name else CAPTURED,
             emulated=False,
-            config=self._settings,
+            config=_plain(self._settings),
             world=World(
                 size=self._world,
                 nodes=max(1, self._world // local_world),
@@ -199,12 +204,15 @@ def capture(
     """Record a loop into the folder `out`; where that is taken, `out-2`, `out-3`, …
 
     `window` names the steps that torch.profiler records, like `10:15,100:105` (None: none); `recipe` the precision
-    recipe that the loop trains in, if it is one of ours; `settings` whatever runs are to be compared by, as plain JSON
-    values; `telemetry_period` is in seconds (0: no telemetry). ConfigError for a window or recipe that there is not.
+    recipe that the loop trains in, if it is one of ours; `settings` whatever runs are to be compared by, as JSON
+    values; `telemetry_period` is in seconds (0: no telemetry). ConfigError for a window, recipe or period that is none.
     """
     _check_recipe(recipe)
+    if telemetry_period:
+        check_period(telemetry_period, "; or 0 for no telemetry")
+    place = Path(out)
     return Capture(
-        Path(out),
+        place if place.name not in ("", "..") else Path(os.path.abspath(place)),
         schedule=Schedule.at(window) if window else None,
         recipe_name=recipe,
         recorded=Recorded(shapes=shapes, memory=memory, stacks=stacks),
@@ -216,6 +224,20 @@ def capture(
 def _check_recipe(name: str | None) -> None:
     if name is not None:
         recipe(name)
+
+
+def _float(value: SupportsFloat | None) -> float | None:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value) if value is not None else None
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON values: NumPy's and torch's single numbers as numbers, whatever else is none as its text."""
+
+    def plain(value: Any) -> Any:
+        return value.item() if getattr(value, "ndim", None) == 0 else str(value)
+
+    made: dict[str, Any] = msgspec.to_builtins(dict(settings), enc_hook=plain, str_keys=True)
+    return made
 
 
 def _memory() -> dict[str, int]:
@@ -230,7 +252,7 @@ def _memory() -> dict[str, int]:
 
 
 def _outcome(error: BaseException | None, rank: int, steps: int) -> Outcome:
-    if error is None:
+    if error is None or isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
         return Outcome(state="completed", exit_code=0, steps=steps)
     if isinstance(error, KeyboardInterrupt):
         return Outcome(state="interrupted", message=f"stopped by SIGINT after step {steps}", exit_code=130, steps=steps)

@@ -4,6 +4,7 @@ Neither this module nor what it imports loads torch: it stands beside the progra
 """
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -15,13 +16,13 @@ import psutil
 from cyclopts import Parameter
 
 from .. import __version__
-from ..record.errors import ConfigError
+from ..record.errors import ConfigError, TraceError, plain_reason
 from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World, without_home
 from ..record.recipes import CAPTURED
-from ..record.run import RunDir, default_run_name, new_run
-from ..record.telemetry import GpuSample, HostSample
+from ..record.run import RunDir, check_name, default_run_name, new_run
+from ..record.telemetry import GpuSample, HostSample, check_period
 from ..record.units import show_bytes, show_ns, show_pct
-from .children import wait_for_program
+from .children import wait_for
 from .gpus import visible_gpus
 from .nsys import nsys_asked
 from .nsys_note import note, remark
@@ -67,22 +68,31 @@ def capture(
     nsys_memory
         Let nsys record device memory taken and given back; costs more.
     """
-    program = [_checked(command, telemetry_period), *command[1:]]
+    check_period(telemetry_period)
+    if run_name is not None:
+        check_name(run_name)
+    program = [_checked(command), *command[1:]]
     nsys = nsys_asked(os.environ) if capture == "nsys" else None
-    run = new_run(out, run_name or default_run_name(Path(program[0]).stem))
+    run = new_run(out, run_name or default_run_name(_plain_name(program[0])))
     devices, uuids = visible_gpus()
     manifest = _manifest(run, list(command), devices)
     run.write_manifest(manifest)
-    under = None
-    if nsys:
-        if minded := remark(nsys):
-            _say(f"version {nsys.version}{minded}")
-        under = ProgramUnderNsys(run, nsys, window=nsys_window, graph_nodes=nsys_graph_nodes, memory=nsys_memory)
-    with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
-        code = under.run(program) if under else wait_for_program(program)
+    if nsys and (minded := remark(nsys)):
+        _say(f"version {nsys.version}{minded}")
+    under = nsys and ProgramUnderNsys(run, nsys, window=nsys_window, graph_nodes=nsys_graph_nodes, memory=nsys_memory)
+    try:
+        with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
+            code = under.run(program) if under else wait_for(program)
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise ConfigError(f"{command[0]}: does not start ({plain_reason(error)})") from None
     manifest.outcome, manifest.ended_ns = _outcome(code), time.time_ns()
-    run.write_manifest(manifest)
-    sys.stderr.write(_summary(run, manifest, code))
+    try:
+        run.write_manifest(manifest)
+        said = _summary(run, manifest, code)
+    except (OSError, TraceError) as error:  # the folder is gone, or its disk full
+        said = f"stepscope: exit code {code}; what was recorded is not whole: {' '.join(str(error).split())}\n"
+    sys.stderr.write(said)
     if nsys and under:
         note(run, nsys, under.finish(), _say, steps=None, stands="the program ran to its end")
     return code
@@ -93,11 +103,14 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _checked(command: tuple[str, ...], period: float) -> str:
+def _plain_name(program: str) -> str:
+    """The program's name as a part of a folder's: its first 100 letters, digits and the like."""
+    return re.sub(r"[^\w.+-]", "_", Path(program).stem, flags=re.ASCII)[:100]
+
+
+def _checked(command: tuple[str, ...]) -> str:
     if not command:
         raise ConfigError("name the program to run after --, like: stepscope capture -- python train.py")
-    if period <= 0:
-        raise ConfigError(f"--telemetry-period: must be more than 0, not {period}")
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError(f"{command[0]}: there is no such program on the PATH")
@@ -124,7 +137,7 @@ def _manifest(run: RunDir, command: list[str], gpus: list[Device]) -> Manifest:
 def _outcome(code: int) -> Outcome:
     if code == 0:
         return Outcome(state="completed", exit_code=0)
-    if code in (130, 143):
+    if code in (129, 130, 143):
         return Outcome(state="interrupted", message=f"stopped with exit code {code}", exit_code=code)
     return Outcome(state="failed", message=f"the program ended with exit code {code}", exit_code=code)
 

@@ -13,9 +13,10 @@ _NOT_STARTED = 126
 def wait_for(command: Sequence[str], stdout: int | None = None) -> int:
     """Run a command to its end and answer its exit code, 128 and the signal's number if one ended it.
 
-    It decides itself what Ctrl-C means, which its terminal sends to both; SIGTERM is passed on to it.
+    It decides itself what Ctrl-C means, which its terminal sends to both; SIGTERM is passed on to it, and SIGHUP
+    where it is not ignored, as under nohup.
     """
-    with subprocess.Popen(command, stdout=stdout) as child, signals_left(to=child.terminate):
+    with subprocess.Popen(command, stdout=stdout) as child, signals_left(to=child.send_signal):
         code = child.wait()
     return code if code >= 0 else 128 - code
 
@@ -30,9 +31,13 @@ def wait_for_program(command: Sequence[str]) -> int:
 
 
 @contextmanager
-def signals_left(to: Callable[[], object]) -> Iterator[None]:
-    """Meanwhile Ctrl-C does nothing here, and SIGTERM calls `to`."""
-    with _handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: lambda *_: to()}):
+def signals_left(to: Callable[[int], object]) -> Iterator[None]:
+    """Meanwhile Ctrl-C does nothing here, and `to` is called with SIGTERM, and with SIGHUP where it is not ignored."""
+    handlers: dict[signal.Signals, Callable[..., object]] = {signal.SIGINT: lambda *_: None}
+    handlers[signal.SIGTERM] = handlers[signal.SIGHUP] = lambda signum, _: to(signum)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        del handlers[signal.SIGHUP]
+    with _handling(handlers):
         yield
 
 

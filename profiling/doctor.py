@@ -195,7 +195,7 @@ def _nsys(machine: Machine) -> Result:
     if found is None:
         return Result(state="missing", detail="no nsys on PATH", fix=fix)
     if found.version is None:
-        return Result(state="warning", detail=f"nsys does not start: {found.failure}", fix=fix)
+        return Result(state="warning", detail=f"cannot be used: {found.failure}", fix=fix)
     return Result(state="ok", detail=found.version)
 
 
@@ -240,6 +240,9 @@ def _other_client(machine: Machine) -> Result:
 def _disk(machine: Machine) -> Result:
     free = machine.free_bytes("traces")
     detail = f"{free / 2**30:.1f} GiB free for traces/"
+    if not machine.may_write("traces"):
+        detail = "traces/ cannot be written to here"
+        return Result(state="warning", detail=detail, fix="profile-train --out FOLDER where you may write")
     if free < 1 << 30:
         return Result(state="warning", detail=detail, fix="profile-train --out FOLDER on a larger disk")
     return Result(state="ok", detail=detail)

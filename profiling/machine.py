@@ -3,12 +3,14 @@
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ..record.errors import ConfigError
+from .nsys import VARIABLE, find_nsys
 
 
 class Gpu(NamedTuple):
@@ -32,7 +34,7 @@ class Nvml(NamedTuple):
 
 
 class Nsys(NamedTuple):
-    """The nsys on PATH."""
+    """The nsys that is there."""
 
     version: str | None
     failure: str = ""
@@ -67,18 +69,13 @@ class Machine:
         return Path("/dev/nvidia0").exists()
 
     def nsys(self) -> Nsys | None:
-        """The nsys on PATH, asked for its version without a shell."""
-        path = shutil.which("nsys")
-        if path is None:
+        """The nsys that a capture would use, asked for its version without a shell; None where there is none."""
+        if not self.environment.get(VARIABLE) and shutil.which("nsys", path=self.environment.get("PATH")) is None:
             return None
         try:
-            done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Nsys(None, type(error).__name__)
-        lines = done.stdout.strip().splitlines()
-        if done.returncode or not lines:
-            return Nsys(None, f"exit code {done.returncode}")
-        return Nsys(lines[-1].strip())
+            return Nsys(find_nsys(self.environment).version)
+        except ConfigError as error:
+            return Nsys(None, str(error))
 
     def which(self, name: str) -> str | None:
         """Where a program is."""
@@ -111,6 +108,13 @@ class Machine:
         while not path.exists():
             path = path.parent
         return shutil.disk_usage(path).free
+
+    def may_write(self, folder: str) -> bool:
+        """Whether `folder`, or the one that it would be made in, takes files."""
+        path = Path(folder).absolute()
+        while not path.exists():
+            path = path.parent
+        return path.is_dir() and os.access(path, os.W_OK)
 
 
 def _nvml() -> Nvml:

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 from ..record.errors import TraceError
 from ..record.manifest import Capture
@@ -59,4 +60,4 @@ def note(
         say(f"{captured.problem}{more}; {stands}")
         return
     shutil.rmtree(run.path / SCRATCH, ignore_errors=True)
-    say(f"done; look at it with: analyze-nsys {captured.sqlite}")
+    say(f"done; look at it with: analyze-nsys {quote(str(captured.sqlite))}")

@@ -17,7 +17,6 @@ START_S = 120.0
 """nsys has this long to start the program."""
 WRITE_S = 1800.0
 """And this long to write its report once the program has ended."""
-_STOPPED = 143
 
 
 class ProgramUnderNsys:
@@ -33,19 +32,21 @@ class ProgramUnderNsys:
         self._failed: Ran | None = None
         """How nsys ended, where that was before the program began."""
         self._code: int | None = None
-        self._alone = self._stopped = False
+        self._alone = False
+        self._stopped = 0
+        """The signal that came before the program began; 0 for none."""
 
     def run(self, program: list[str]) -> int:
         """Run the program to its end, under nsys if that can be; answer its exit code, as `wait_for` does."""
         try:
-            with Relay() as relay, signals_left(to=lambda: self._terminate(relay)):
+            with Relay() as relay, signals_left(to=lambda signum: self._send(relay, signum)):
                 if self._start(relay.command(program)) and self._begun(relay):
                     self._code = relay.exit_code()
                     return self._ran().code or 0 if self._code is None else self._code
         except OSError as error:
             self._failed = Ran(code=127, text=f"has no way to the program ({error.strerror})", limit_s=0)
         if self._stopped:
-            return _STOPPED
+            return 128 + self._stopped
         self._alone = True
         return wait_for_program(program)
 
@@ -104,8 +105,8 @@ class ProgramUnderNsys:
     def _said(self) -> str:
         return self._log.read_text(errors="replace") if self._log.is_file() else ""
 
-    def _terminate(self, relay: Relay) -> None:
-        if not relay.terminate():
-            self._stopped = True
+    def _send(self, relay: Relay, signum: int) -> None:
+        if not relay.send(signum):
+            self._stopped = signum
             if self._child:
                 self._child.terminate()

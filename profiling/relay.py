@@ -1,7 +1,7 @@
 """Between us and a program that another tool starts: the program has our own input and output, and we its exit code.
 
 The tool starts this module in the program's place. It is handed our three standard streams over a socket, runs the
-program on them, passes SIGTERM on, and sends the exit code back; whatever the tool prints, answers or dies of is apart
+program on them, passes signals on, and sends the exit code back; whatever the tool prints, answers or dies of is apart
 from that. The socket lies in a folder that only this user may enter.
 """
 
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGTERM
 from tempfile import TemporaryDirectory
 from typing import Self
 
@@ -82,12 +81,12 @@ class Relay:
             return int(told) if told else None
         return None
 
-    def terminate(self) -> bool:
-        """Pass SIGTERM on to the program. False where it has not begun."""
+    def send(self, signum: int) -> bool:
+        """Pass a signal on to the program. False where it has not begun."""
         if self._pid is None:
             return False
         with suppress(ProcessLookupError):
-            os.kill(self._pid, SIGTERM)
+            os.kill(self._pid, signum)
         return True
 
 

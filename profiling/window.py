@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from torch.profiler import ProfilerAction, profile, supported_activities
 
@@ -105,6 +105,8 @@ class TorchWindow:
                 with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
+            first: Any = profiler.schedule(self._step)
+            profiler.current_action = first  # it has looked at step 0 for it
             profiler.start()
             self._profiler = profiler
         return self
@@ -120,6 +122,7 @@ class TorchWindow:
     def _guarded(self) -> Iterator[None]:
         with self._part.guarded(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+            warnings.filterwarnings("ignore", message="Incorrect schedule")  # a window cut after its warm-up: we say so
             yield
 
     def _cut_to_fit(self, first: int | None, *, least: int = 0) -> None:

@@ -1,7 +1,7 @@
 """JSON files of one value with a schema: written whole, read or refused in one line."""
 
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,12 +18,29 @@ class HasSchema(Protocol):
 _Value = TypeVar("_Value", bound=HasSchema)
 
 
+def indented(value: Any) -> bytes:
+    """`value` as JSON for people. Bytes that are no UTF-8, as a path or a command's word may hold, become `?`."""
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_readable(msgspec.to_builtins(value)))
+    return msgspec.json.format(text, indent=2)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_readable(name): _readable(item) for name, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
 def write_document(path: Path, value: HasSchema) -> None:
     """Write `value` so that a reader sees the old text or the new one, never half of one.
 
     On a full disk there is no room for both: the new one is then written over the old one.
     """
-    data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    data = indented(value) + b"\n"
     try:
         write_atomically(path, data)
     except OSError as error:
@@ -41,7 +58,7 @@ def read_document(path: Path, kind: type[_Value], schema: str, *, what: str, whe
         value = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         raise TraceError(path, f"no {what} here; {where} holds a {path.name}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is not a stepscope {what} ({error})") from None
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None

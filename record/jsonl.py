@@ -10,13 +10,16 @@ import msgspec
 
 from .errors import TraceError
 
+_BLOCK = 1 << 16
+
 
 class JsonlWriter:
     """Appends records to one file; each is on its way to disk when `write` returns."""
 
     def __init__(self, path: Path) -> None:
-        """Open `path` for appending, creating it."""
+        """Open `path` for appending, creating it; a last line that a crash has cut short is taken away."""
         self._path = path
+        _drop_cut_line(path)
         self._file = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder()
 
@@ -53,6 +56,24 @@ class JsonlWriter:
         self.close()
 
 
+def _drop_cut_line(path: Path) -> None:
+    """What is appended to half a line would make one that reads as neither."""
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        whole = end
+        while whole:
+            start = max(0, whole - _BLOCK)
+            file.seek(start)
+            newline = file.read(whole - start).rfind(b"\n")
+            whole = start + newline + 1 if newline >= 0 else start
+            if newline >= 0:
+                break
+        if whole < end:
+            file.truncate(whole)
+
+
 def read_jsonl(path: Path, kind: Any) -> Iterator[Any]:
     """Records of `path` in order.
 
@@ -68,5 +89,5 @@ def read_jsonl(path: Path, kind: Any) -> Iterator[Any]:
                 continue
             try:
                 yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise TraceError(path, f"line {number} is not a record of this file ({error})") from None

@@ -1,5 +1,6 @@
 """How each of our command lines runs: the one place where a user's mistake becomes one line and an exit code."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -7,16 +8,19 @@ from collections.abc import Callable
 from cyclopts import App, CycloptsError
 
 from .. import __version__
-from .errors import UserError
+from .errors import UserError, plain_reason
 
 
 def run(program: App, arguments: list[str] | None = None) -> int:
     """Run a command line and answer its exit code; a command may answer its own by returning an int.
 
-    0 fine, 1 bad data or a failed run (UserError), 2 misuse of the command line, 130 interrupted. A UserError or a
-    misuse costs one line on stderr; any other exception is a bug and keeps its traceback. A closed pipe is no error.
+    0 fine, 1 bad data or a failed run (UserError), 2 misuse of the command line, 130 interrupted. A UserError, a misuse
+    or a place that the system refuses costs one line on stderr; any other exception is a bug and keeps its traceback. A
+    closed pipe is no error.
     """
     name = program.name[0]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a path with bytes that are no text is printed as it is
     program.suppress_keyboard_interrupt = False
     try:
         result = program(arguments, exit_on_error=False, print_error=False, result_action="return_value")
@@ -31,6 +35,10 @@ def run(program: App, arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _complain(f"{name}: {plain_reason(error)}", 1)
 
 
 def single(command: Callable[..., object], name: str) -> App:

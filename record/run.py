@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .errors import UserError
+from .errors import ConfigError, UserError
 from .manifest import Manifest, read_manifest, write_manifest
 from .numerics import OperandStatistics, read_numerics
 from .steps import Step, read_steps
@@ -19,6 +19,10 @@ EARLIER = "earlier"
 
 ONLY_WHERE_NAMED = (SAMPLE, EARLIER)
 """Folders that are looked into only where they are named."""
+
+
+_LONGEST_NAME = 200
+"""Bytes; file systems take 255, and a number or a suffix may be added."""
 
 
 class RunDir:
@@ -80,6 +84,10 @@ class RunDir:
         """`memory.rank<R>.jsonl`: what a step's memory was made of."""
         return self.path / f"memory.rank{rank}.jsonl"
 
+    def memory_details(self) -> list[Path]:
+        """All files of the kind, by name; none where no step was accounted for."""
+        return sorted(self.path.glob("memory.rank*.jsonl"))
+
     def error_path(self, rank: int) -> Path:
         """`error.rank<R>.txt`: the traceback of a rank that failed."""
         return self.path / f"error.rank{rank}.txt"
@@ -132,6 +140,15 @@ class RunDir:
             if match := re.fullmatch(r"telemetry\.node(\d+)\.jsonl", path.name):
                 found[int(match[1])] = read_telemetry(path)
         return dict(sorted(found.items()))
+
+
+def check_name(name: str) -> None:
+    """ConfigError where `--run-name` cannot name a folder, or would break the lines and file names it stands in."""
+    fine = name.strip() and name.isprintable() and "/" not in name and not name.startswith(".")
+    if not fine or len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
+        raise ConfigError(
+            f"--run-name: {name!r} cannot name a folder; use a plain name without slashes, up to {_LONGEST_NAME} bytes"
+        )
 
 
 def new_run(parent: Path, name: str) -> RunDir:

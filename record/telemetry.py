@@ -8,7 +8,27 @@ from pathlib import Path
 
 import msgspec
 
+from .errors import ConfigError
 from .jsonl import read_jsonl
+
+_LEAST_PERIOD = 1 / 6
+"""Seconds. Between two of its own readings, a driver answers with the last."""
+
+LONGEST_PERIOD = 86_400.0
+"""Seconds: a day."""
+
+
+def check_period(seconds: float, or_else: str = "") -> None:
+    """ConfigError where `--telemetry-period` is no time to wait between samples; `or_else` ends the message."""
+    if 0 < seconds < _LEAST_PERIOD:
+        raise ConfigError(
+            f"--telemetry-period: drivers read GPUs no more than six times a second, so {seconds} s would only repeat "
+            f"values; give 0.17 or more{or_else}"
+        )
+    if not 0 < seconds <= LONGEST_PERIOD:
+        raise ConfigError(
+            f"--telemetry-period: must be from 0.17 s to a day ({LONGEST_PERIOD:g} s), not {seconds}{or_else}"
+        )
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, tag="gpu", omit_defaults=True):

@@ -128,6 +128,25 @@ def test_each_window_becomes_one_trace_named_by_rank_and_first_step(tmp_path: Pa
     assert [annotations(trace).count("step") for trace in traces.values()] == [2, 2]
 
 
+@pytest.mark.parametrize(("spans", "steps"), [("1:2", [[1, 2]]), ("1,2:3", [[1], [2, 3]]), ("1", [[1]])])
+def test_a_window_that_begins_with_the_first_step_has_it(tmp_path: Path, spans: str, steps: list[list[int]]) -> None:
+    traces = trained(tmp_path, Schedule.at(spans), steps=4)
+    found = [[name for name in annotations(trace) if name.startswith("ProfilerStep")] for trace in traces.values()]
+    assert found == [[f"ProfilerStep#{step}" for step in window] for window in steps]
+    assert [annotations(trace).count("step") for trace in traces.values()] == [len(window) for window in steps]
+
+
+def test_a_window_that_begins_with_the_first_step_after_a_resumption_has_it(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with TorchWindow(run, 0, Schedule.at("5:6"), after=4) as window:
+        for number in (5, 6, 7):
+            torch.ones(8, 8) @ torch.ones(8, 8)
+            window.step(number)
+    [path] = run.traces()
+    names = annotations(json.loads(gzip.decompress(path.read_bytes())))
+    assert [name for name in names if name.startswith("ProfilerStep")] == ["ProfilerStep#5", "ProfilerStep#6"]
+
+
 def test_a_window_cut_short_is_written_with_the_steps_it_has(tmp_path: Path) -> None:
     [(name, trace)] = trained(tmp_path, Schedule.cycles(wait=1, warmup=0, active=5), steps=3).items()
     assert name == "rank3.2.pt.trace.json.gz"

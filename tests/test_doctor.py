@@ -32,6 +32,7 @@ class Fake(Machine):
         self.facts: dict[str, object] = {
             "torch": ("2.13.0+cu128", "12.8"), "nvml": Nvml("570.1", gpus=(H200,)), "nsys": Nsys("2025.1"),
             "is_root": False, "processes": {"bash"}, "free_bytes": 1 << 40, "has_nvidia_device": True,
+            "may_write": True,
         }  # fmt: skip
         self.files = {
             "/proc/sys/kernel/perf_event_paranoid": "2\n",
@@ -95,6 +96,7 @@ def test_a_machine_where_all_is_well_has_nothing_to_mend() -> None:
         ("other profilers", {"processes": {"nv-hostengine"}}, "warning", "dcgmi profile --pause"),
         ("other profilers", {"environment": {"NSYS_PROFILING_SESSION_ID": "1"}}, "warning", "separate passes"),
         ("disk", {"free_bytes": 5 << 20}, "warning", "--out"),
+        ("disk", {"may_write": False}, "warning", "--out FOLDER where you may write"),
         ("C++ compiler", {"programs": set()}, "missing", "g++"),
         ("TensorBoard", {"versions": WITHOUT_PLUGIN}, "missing", "torch-tb-profiler"),
         ("TensorBoard", {"versions": {}}, "missing", "pip install tensorboard"),
@@ -121,14 +123,25 @@ def test_a_check_that_fails_ends_nothing() -> None:
     assert "for: nothing" in in_words(diagnosis)
 
 
-def test_nsys_is_asked_for_its_version_without_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["PATH", "STEPSCOPE_NSYS"])
+def test_the_doctor_asks_the_nsys_that_a_capture_would_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
     nsys = tmp_path / "nsys"
-    nsys.write_text(f"#!{sys.executable}\nimport sys\nprint('NVIDIA Nsight Systems version', sys.argv[1:])\n")
+    nsys.write_text(f"#!{sys.executable}\nprint('NVIDIA Nsight Systems version 2025.3.1.90-1')\n")
     nsys.chmod(nsys.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert Machine().nsys() == Nsys("NVIDIA Nsight Systems version ['--version']")
+    monkeypatch.setenv(by, f"{tmp_path}{os.pathsep}{os.environ['PATH']}" if by == "PATH" else str(nsys))
+    assert Machine().nsys() == Nsys("2025.3.1.90")
     nsys.write_text(f"#!{sys.executable}\nraise SystemExit(3)\n")
-    assert Machine().nsys() == Nsys(None, "exit code 3")
+    assert "ended with exit code 3" in Machine().nsys().failure  # type: ignore[union-attr]
+    nsys.write_text(f"#!{sys.executable}\nprint('NVIDIA Nsight Systems version 2021.3.2.4')\n")
+    assert "2022.1 or newer is needed" in Machine().nsys().failure  # type: ignore[union-attr]
+
+
+def test_a_place_that_is_a_file_takes_no_traces(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert Machine().may_write(str(tmp_path / "traces"))
+    assert not Machine().may_write(str(tmp_path / "file"))
 
 
 def test_the_doctor_answers_here_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from stepscope.analyzers.compare import compare
 from stepscope.analyzers.runs import read_runs
@@ -123,6 +125,68 @@ def test_among_several_ranks_it_must_be_entered_after_the_process_group(
     assert "enter capture after torch.distributed.init_process_group" in caplog.text
 
 
+def test_numbers_of_numpy_and_torch_are_numbers(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    settings = {"lr": np.float64(0.5), "n": torch.tensor(3), "place": Path("a"), "plain": [1, "x"]}
+    with capture(tmp_path / "a", window=None, telemetry_period=0, settings=settings) as recorded:
+        recorded.step(
+            loss=torch.tensor(2.0, requires_grad=True),
+            tokens=torch.tensor(5),
+            positions=np.int64(8),
+            lr=np.float64(0.25),
+            grad_norm=torch.tensor([1.5]),
+        )
+    [[step]] = run_of(recorded).steps().values()
+    assert (step.loss, step.tokens, step.positions, step.lr, step.grad_norm) == (2.0, 5, 8, 0.25, 1.5)
+    assert run_of(recorded).manifest().config == {"lr": 0.5, "n": 3, "place": "a", "plain": [1, "x"]}
+    assert not [warning for warning in recwarn if "requires_grad" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (SystemExit(0), "completed"),
+        (SystemExit(), "completed"),
+        (GeneratorExit(), "completed"),
+        (SystemExit(3), "failed"),
+    ],
+)
+def test_a_loop_that_is_left_in_good_order_has_not_failed(tmp_path: Path, error: BaseException, state: str) -> None:
+    recorded = capture(tmp_path / "a", window=None, telemetry_period=0)
+    with pytest.raises(type(error)), recorded:
+        raise error
+    assert run_of(recorded).manifest().outcome.state == state
+
+
+def test_a_child_that_is_forked_within_writes_nothing(tmp_path: Path) -> None:
+    code = """if True:
+        import os, sys
+        from stepscope.profiling import capture
+        with capture(sys.argv[1], window=None, telemetry_period=0) as recorded:
+            recorded.step(loss=1.0)
+            if os.fork() == 0:
+                recorded.step(loss=99.0)
+                sys.exit(7)
+            os.wait()
+            recorded.step(loss=2.0)
+    """
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a"], env=ENVIRONMENT, check=True, timeout=120)
+    run = RunDir(tmp_path / "a")
+    assert [step.loss for step in run.steps()[0]] == [1.0, 2.0]
+    assert run.manifest().outcome.state == "completed"
+
+
+@pytest.mark.parametrize("out", [".", "", "..", "b/.."])
+def test_a_place_without_a_name_of_its_own_is_recorded_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    here = tmp_path / "over" / "here"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    with capture(out, window=None, telemetry_period=0) as recorded:
+        recorded.step()
+    assert run_of(recorded).path == (tmp_path / "over-2" if out == ".." else tmp_path / "over" / "here-2")
+
+
 TWO_RANKS = """
 import sys
 import torch.distributed as dist
@@ -156,7 +220,7 @@ def test_ranks_record_into_one_folder(tmp_path: Path) -> None:
 def test_a_program_is_recorded_with_its_own_output_and_exit_code(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["capture", "--out", str(tmp_path), "--run-name", "a", "--telemetry-period", "0.1", "--"]
+    words = ["capture", "--out", str(tmp_path), "--run-name", "a", "--telemetry-period", "0.2", "--"]
     program = [sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(3)", "--lr", "5", "--out", "x"]
     assert main([*words, *program]) == 3
     printed = capfd.readouterr()
@@ -176,12 +240,43 @@ def test_a_program_is_recorded_with_its_own_output_and_exit_code(
         (["capture"], "name the program to run after --"),
         (["capture", "--", "no-such-program"], "there is no such program on the PATH"),
         (["capture", "--telemetry-period", "0", "--", "true"], "--telemetry-period"),
+        (["capture", "--telemetry-period", "nan", "--", "true"], "--telemetry-period"),
+        (["capture", "--telemetry-period", "inf", "--", "true"], "--telemetry-period"),
+        (["capture", "--telemetry-period", "1e-9", "--", "true"], "no more than six times a second"),
+        (["capture", "--run-name", "..", "--", "true"], "--run-name"),
+        (["capture", "--run-name", "", "--", "true"], "--run-name"),
     ],
 )
 def test_misuse_costs_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.parametrize("text", ["echo no first line\n", "#!/no/such/shell\n"])
+def test_a_program_that_does_not_start_is_one_line_and_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(text)
+    program.chmod(0o755)
+    assert main(["capture", "--out", str(tmp_path / "runs"), "--", str(program)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{program}: does not start" in line
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_program_that_removes_what_is_recorded_keeps_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["capture", "--out", str(tmp_path / "runs"), "--", "sh", "-c", f"rm -r {tmp_path}/runs; exit 5"]) == 5
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("stepscope: exit code 5; what was recorded is not whole: ")
+
+
+def test_a_program_may_have_words_that_are_no_text(tmp_path: Path) -> None:
+    assert main(["capture", "--out", str(tmp_path), "--run-name", "a", "--", "true", "\udcff"]) == 0
+    assert RunDir(tmp_path / "a").manifest().argv[-1] == "?"
 
 
 def test_the_recorder_of_programs_loads_no_torch() -> None:

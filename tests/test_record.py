@@ -104,6 +104,31 @@ def test_steps_are_read_back_and_a_last_line_cut_by_a_crash_is_left_out(tmp_path
         assert RunDir(tmp_path).steps() == {0: [a_step(1, loss=2.5, marks=("first",))]}
 
 
+@pytest.mark.parametrize("cut", [1, 20, 70_000, 200_000])
+def test_a_line_cut_by_a_crash_is_gone_once_its_file_is_written_on(tmp_path: Path, cut: int) -> None:
+    path = RunDir(tmp_path).steps_path(0)
+    with JsonlWriter(path) as writer:
+        writer.write(a_step(1))
+    with path.open("ab") as file:
+        file.write(b"x" * cut)
+    with JsonlWriter(path) as writer:
+        writer.write(a_step(2))
+    assert RunDir(tmp_path).steps() == {0: [a_step(1), a_step(2)]}
+
+
+def test_a_file_of_nothing_but_half_a_line_is_begun_anew(tmp_path: Path) -> None:
+    RunDir(tmp_path).steps_path(0).write_bytes(b'{"step":')
+    with JsonlWriter(RunDir(tmp_path).steps_path(0)) as writer:
+        writer.write(a_step(1))
+    assert RunDir(tmp_path).steps() == {0: [a_step(1)]}
+
+
+def test_words_with_bytes_that_are_no_text_do_not_keep_a_manifest_from_being_written(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.write_manifest(a_manifest(argv=["a\udcff", "é"], config={"data": "\udce9.jsonl", "n": 1.5}))
+    assert run.manifest() == a_manifest(argv=["a?", "é"], config={"data": "?.jsonl", "n": 1.5})
+
+
 def test_a_broken_line_in_the_middle_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(msgspec.json.encode(a_step(1)) + b"\nnonsense\n" + msgspec.json.encode(a_step(2)) + b"\n")
@@ -222,6 +247,7 @@ def test_a_users_mistake_is_one_line_and_an_exit_code(capsys: pytest.CaptureFixt
     assert exit_code(UserError("no data"), capsys) == (1, "thing: no data\n")
     assert exit_code(ConfigError("--x: no"), capsys) == (2, "thing: --x: no\n")
     assert exit_code(KeyboardInterrupt(), capsys) == (130, "thing: interrupted\n")
+    assert exit_code(PermissionError(13, "Permission denied", "/x"), capsys) == (1, "thing: Permission denied (/x)\n")
 
 
 def test_misuse_of_a_command_line_is_one_line_that_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:

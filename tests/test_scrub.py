@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pickle
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ from stepscope.analyzers.kineto.read import read_traces
 from stepscope.analyzers.nsys.read import read_export
 from stepscope.analyzers.scrub.files import scrub
 from stepscope.dashboards.cli import main
+from stepscope.record.errors import TraceError, UserError
 from stepscope.record.private import Cleaner, Names
 from stepscope.record.run import RunDir
 
@@ -259,3 +261,44 @@ def test_names_that_are_words_of_every_trace_stay() -> None:
     assert cleaner.text("/scratch/max/x https://bob:hunter2x@host/ api_key=abcdefgh") == (
         "/scratch/<user>/x https://<removed>@host/ api_key=<removed>"
     )
+
+
+def test_a_packed_trace_that_was_cut_short_keeps_what_there_is_and_loses_what_was_planted(tmp_path: Path) -> None:
+    event = json.dumps({"name": f"a {TOKEN}", "host": HOST, "n": 1})
+    document = f'{{"env": {{"MY_API_KEY": "{TOKEN}"}}, "traceEvents": [{", ".join([event] * 5000)}]}}'
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(document.encode(), compresslevel=0)[:-1000])
+    result = scrub(path, tmp_path / "b.json.gz", force=False)
+    assert planted_in(result.output) == []
+    kept = gzip.decompress(result.output.read_bytes()).decode()
+    assert kept.startswith('{"env": {"removed_1": ""}, "traceEvents": [{"name": "a <removed>", "host": "", "n": 1}')
+    assert kept.count('"n": 1') > 4900
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt", "a.json.gz"])
+def test_a_text_that_is_none_is_refused_for_nothing_could_be_found_in_it(tmp_path: Path, name: str) -> None:
+    data = f'{{"env": {{"MY_API_KEY": "{TOKEN}"}}}}'.encode("utf-16-le")
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(TraceError, match="is no text in UTF-8"):
+        scrub(path, tmp_path / "copy", force=False)
+    assert [item.name for item in tmp_path.iterdir()] == [name]
+
+
+def test_one_file_that_cannot_be_cleaned_does_not_keep_a_folder_from_being_copied(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"environment": {"MY_API_KEY": TOKEN}, "n": 1}))
+    (run / "memory.rank0.pickle").write_bytes(pickle.dumps({"a": f"x {TOKEN}", "b": b"\xff " + TOKEN.encode()}))
+    (run / "log.rank1.txt").write_bytes(TOKEN.encode("utf-16-le"))
+    result = scrub(run, tmp_path / "copy", force=False)
+    assert sorted(path.name for path in result.output.iterdir()) == ["memory.rank0.pickle", "run.json"]
+    assert [line.partition(":")[0] for line in result.left_out] == ["log.rank1.txt"]
+    assert [planted_in(path) for path in result.output.iterdir()] == [[], []]
+    assert pickle.loads((result.output / "memory.rank0.pickle").read_bytes())["b"] == b"\xff <removed>"
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(UserError, match="no such file or folder"):
+        scrub(tmp_path / "a.json", tmp_path / "b.json", force=False)

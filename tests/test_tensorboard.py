@@ -12,9 +12,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from stepscope.record.run import RunDir
-from stepscope.record.steps import timed
+from stepscope.record.steps import Step, timed
+from stepscope.trainer.scalars import Scalars
 
 SAMPLE = Path(__file__).parent.parent / "traces" / "sample"
 RECIPES = ("bf16", "mxtw")
@@ -82,3 +84,17 @@ def test_the_points_are_those_of_the_step_files(tensorboard: TensorBoard, recipe
 def test_the_manifest_is_shown_as_text_and_the_recipe_as_a_hyperparameter(tensorboard: TensorBoard) -> None:
     assert tensorboard.ask("plugin/text/tags") == {recipe: ["run.json"] for recipe in RECIPES}
     assert "hparams" in tensorboard.ask("plugins_listing")
+
+
+def test_of_a_resumed_run_the_steps_that_were_undone_are_shown_once(tmp_path: Path) -> None:
+    for after, steps, first in ((0, range(1, 7), 100), (3, range(4, 7), 200)):
+        with Scalars(tmp_path, after=after) as scalars:
+            for number in steps:
+                loss = float(first + number)
+                scalars.record(Step(step=number, rank=0, start_ns=1, duration_ns=1, loss=loss), tokens_of_all=1)
+        [written] = tmp_path.glob("events.*rank0")
+        written.rename(tmp_path / f"events.out.tfevents.{after}.one")
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    shown = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert shown == [(1, 101.0), (2, 102.0), (3, 103.0), (4, 204.0), (5, 205.0), (6, 206.0)]

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 import torch
@@ -16,6 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.record.errors import UserError
+from stepscope.record.manifest import Device, Manifest, Outcome, State, World
+from stepscope.record.memory import read_memory
+from stepscope.record.recipes import recipe
 from stepscope.record.run import RunDir
 from stepscope.trainer.build import build
 from stepscope.trainer.checkpoints import Checkpoints, Facts, Trained, all_checkpoints, latest, load, to_keep
@@ -23,6 +28,7 @@ from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import Hardware
 from stepscope.trainer.place import Place
 from stepscope.trainer.resolve import resolved
+from stepscope.trainer.resume import check_data_as_before, reopen
 
 NO_GPU = Hardware(gpus=0, capability=None, cores=2)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -44,6 +50,15 @@ def trained(here: Place, data: Path, *, seed: int, recipe: str = "mxtw") -> Trai
 
 def facts(step: int, loss: float | None = None) -> Facts:
     return Facts(step=step, eval_loss=loss, world=2)
+
+
+def a_manifest(**changes: Any) -> Manifest:
+    manifest = Manifest(
+        run="a", recipe=recipe("bf16"), emulated=False, config={"steps": 4},
+        world=World(size=1, nodes=1, backend="gloo"), devices=[Device(kind="cpu", name="a CPU", memory_bytes=1)],
+        model={}, versions={}, argv=[], started_ns=1,
+    )  # fmt: skip
+    return msgspec.structs.replace(manifest, **changes)
 
 
 def test_the_newest_are_kept_and_the_best_besides() -> None:
@@ -82,6 +97,18 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(alone: Place, qa_f
     with pytest.raises(UserError, match="cannot be read as a checkpoint of this model") as caught:
         load(latest(RunDir(tmp_path))[0], Trained(job.model, job.optimizer))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"", b"garbage\n", b"\x80\x04\xff\xfe", b"\x80\x04N.", b"cno_such_module\nname\n."]
+)
+def test_a_checkpoint_of_broken_bytes_is_one_line_with_the_way_out(
+    alone: Place, qa_file: Path, tmp_path: Path, metadata: bytes
+) -> None:
+    (tmp_path / ".metadata").write_bytes(metadata)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(UserError, match=r"cannot be read as a checkpoint .* goes on from the one before it"):
+        load(tmp_path, Trained(model, torch.optim.AdamW(model.parameters())))
 
 
 def test_a_checkpoint_cut_short_counts_as_none(alone: Place, qa_file: Path, tmp_path: Path) -> None:
@@ -165,3 +192,50 @@ def test_a_finished_run_and_one_without_checkpoints_say_how_to_go_on(straight: P
     refused = profile_train("--resume", str(straight), "--lr", "1", "--recipe", "bf16")
     assert refused.returncode == 2
     assert "leave out --lr, --recipe" in refused.stderr
+
+
+def test_data_that_has_changed_under_a_run_is_refused() -> None:
+    facts = {"file": "a.jsonl", "sha256": "1"}
+    check_data_as_before(a_manifest(data=facts), facts)
+    check_data_as_before(a_manifest(data={}), facts)
+    with pytest.raises(UserError, match=r"--data: a\.jsonl has changed since this run was trained on it"):
+        check_data_as_before(a_manifest(data={"sha256": "2"}), facts)
+
+
+@pytest.mark.parametrize("state", ["running", "failed", "interrupted"])
+def test_a_run_that_was_ended_after_its_last_step_can_be_closed_and_a_finished_one_not(
+    tmp_path: Path, state: State
+) -> None:
+    run = RunDir(tmp_path)
+    (run.checkpoints / "step-4").mkdir(parents=True)
+    (run.checkpoints / "step-4" / "step.json").write_bytes(msgspec.json.encode(facts(4)))
+    run.write_manifest(a_manifest(outcome=Outcome(state=state, steps=4)))
+    reopen(run, 4)
+    assert run.manifest().outcome == Outcome()
+    run.write_manifest(a_manifest(outcome=Outcome(state="completed", steps=4)))
+    with pytest.raises(UserError, match="has finished its 4 steps"):
+        reopen(run, 4)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_each_account_of_memory_once_and_its_telemetry_reads(tmp_path: Path, qa_file: Path) -> None:
+    flags = ["--data", str(qa_file), "--out", str(tmp_path), "--run-name", "a", "--nproc", "1", "--memory-detail", "3"]
+    assert profile_train(*SMALL, *flags, "--steps", "4", "--checkpoint-every", "2").returncode == 0
+    run = RunDir(tmp_path / "a")
+    shutil.rmtree(run.checkpoints / "step-4")
+    with run.telemetry_path(0).open("ab") as file:
+        file.write(b'{"type":"host","t_')
+    run.write_manifest(msgspec.structs.replace(run.manifest(), outcome=Outcome()))
+    resumed = profile_train("--resume", str(run.path))
+    assert resumed.returncode == 0, resumed.stderr
+    assert [detail.step for detail in read_memory(run.memory_detail_path(0))] == [3]
+    assert len(run.telemetry()[0]) >= 4
+
+
+def test_what_a_kill_left_half_written_is_gone_once_the_run_goes_on(alone: Place, tmp_path: Path) -> None:
+    folder = RunDir(tmp_path).checkpoints
+    for name in (".step-7.part", "step-6"):
+        (folder / name).mkdir(parents=True)
+    model = torch.nn.Linear(2, 2)
+    Checkpoints(RunDir(tmp_path), Trained(model, torch.optim.AdamW(model.parameters())), every=2, keep=1)
+    assert [path.name for path in folder.iterdir()] == ["step-6"]

@@ -52,10 +52,21 @@ def asked(qa_file: Path) -> Config:
         ({"model": "./nowhere"}, "--model"),
         ({"run_name": "a/b"}, "--run-name"),
         ({"run_name": ".."}, "--run-name"),
+        ({"run_name": "a\nb"}, "--run-name"),
+        ({"run_name": "a\0b"}, "--run-name"),
+        ({"run_name": "é" * 101}, "--run-name"),
+        ({"seed": 2**63}, "--seed: must be 1.09951e+12 or less"),
+        ({"epochs": 1e308}, "--epochs"),
+        ({"profile_limit": 1e308}, "--profile-limit"),
+        ({"profile_limit": 0.0}, "--profile-limit: must be more than 0"),
+        ({"telemetry_period": 1e300}, "--telemetry-period"),
+        ({"profile_ranks": "7"}, "--profile-ranks"),
+        ({"profile_ranks": "-1"}, "--profile-ranks"),
         ({"steps": 5, "profile_wait": 4}, "--profile-wait"),
         ({"steps": 5, "profile_active": 9}, "--profile-active"),
         ({"steps": 1}, "--no-profile"),
         ({"module_ranges": True, "compile": True}, "--module-ranges"),
+        ({"memory_detail": 2, "compile": True}, "--memory-detail"),
         ({"profile_at": "3-5"}, "--profile-at"),
         ({"profile_at": "3:5", "steps": 4}, "--profile-at"),
         ({"profile_at": "3:5", "profile_wait": 2}, "--profile-at"),
@@ -219,6 +230,9 @@ def test_a_file_and_a_preset_fill_in_what_flags_leave_open(
         ("stepz = 1", "did you mean steps?"),
         ("[train]\nlr = 1", "'train'"),
         ('steps = "many"', "steps"),
+        ('resume = "traces/a"', "sets resume, which only the flag --resume can"),
+        ('preset = "study-1node"', "sets preset"),
+        ("recipe = [1, 2]", "has a list in recipe with something that is no name"),
     ],
 )
 def test_a_settings_file_that_is_no_good_is_named_in_one_line(
@@ -229,6 +243,22 @@ def test_a_settings_file_that_is_no_good_is_named_in_one_line(
     assert main(["--config", str(file), "--dry-run"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.parametrize("text", ["", "abc", "-1"])
+def test_a_launchers_variable_that_is_no_number_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    for name, value in {"RANK": text, "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--dry-run"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"RANK is {text!r}" in line
+
+
+def test_a_word_with_bytes_that_are_no_text_is_shown_as_well_as_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--out", "a\udcff", "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["out"] == "a?"
 
 
 def test_an_unknown_preset_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,25 @@ def test_every_turn_of_the_assistant_counts(tokenizer: Any) -> None:
     assert counted == [b, END, d, END]
 
 
+def test_a_turn_of_the_assistant_that_opens_a_conversation_answers_nothing(tokenizer: Any) -> None:
+    turns = [Message("assistant", "a"), Message("user", "b"), Message("assistant", "c")]
+    example = tokenize(turns, tokenizer, 64)
+    assert [label for label in example.labels.tolist() if label != IGNORED] == [tokenizer.encode("c")[0], END]
+    assert len(example.inputs) == len(tokenizer.apply_chat_template(turns_of(turns), return_dict=False)) - 1
+    assert tokenize(turns[:1], tokenizer, 64).tokens == 0
+
+
+def turns_of(turns: list[Message]) -> list[dict[str, str]]:
+    return [turn._asdict() for turn in turns]
+
+
+def test_turns_that_a_chat_template_refuses_are_named_in_one_line() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('roles must\nalternate') }}"
+    with pytest.raises(ConfigError, match="refuses turns of user, assistant: roles must; leave such"):
+        tokenize([Message("user", "a"), Message("assistant", "b")], tokenizer, 64)
+
+
 def test_a_long_example_is_cut_to_the_positions_there_are(tokenizer: Any) -> None:
     example = tokenize([Message("user", "ab"), Message("assistant", "cdefgh")], tokenizer, 8)
     assert (len(example.inputs), len(example.labels), example.tokens, example.truncated) == (8, 8, 3, True)

@@ -91,6 +91,7 @@ def test_names_that_make_no_form_are_refused(columns: str) -> None:
     ("text", "says"),
     [
         ("{", "line 2 is no JSON"),
+        ('{"question": ' + "[" * 100_000, "line 2 is no JSON"),
         ("3", "line 2 is no object with columns but a number"),
         (
             '{"question": "a"}',
@@ -110,6 +111,27 @@ def test_a_row_of_no_form_is_named_by_file_and_line(tmp_path: Path, text: str, s
         conversations(path)
     assert f"{path}: {says}" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_parquet_file_with_a_broken_page_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"question": ["a"] * 50, "answer": ["b"] * 50}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
+    with pytest.raises(TraceError, match="does not read as Parquet") as refused:
+        conversations(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_what_is_no_file_is_refused_before_anything_waits_for_it(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "part.jsonl"
+    if kind == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    else:
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"part\.jsonl is no file"):
+        data_source(tmp_path)
 
 
 def test_a_column_that_was_named_and_is_not_there_is_an_error(tmp_path: Path) -> None:

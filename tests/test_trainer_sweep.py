@@ -21,7 +21,9 @@ from stepscope.record.run import RunDir, find_runs
 from stepscope.record.sweep import read_sweep
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config, is_sweep
-from stepscope.trainer.sweep import planned, settings_of
+from stepscope.trainer.outcome import stopped
+from stepscope.trainer.sweep import _next_commands, planned, settings_of
+from stepscope.trainer.words import closing_words
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "0", "--no-profile", "--telemetry-period", "0"]
@@ -97,6 +99,24 @@ def test_the_flags_of_settings_ask_for_these_settings(settings: dict[str, Any]) 
     config = Config(**settings)
     assert parsed(config.flags()) == config
     assert Config().flags() == []
+
+
+def test_values_that_begin_as_flags_do_stay_values() -> None:
+    config = Config(run_name="-x", data=Path("-d.jsonl"), data_columns="--a=b")
+    assert parsed(config.flags()) == config
+
+
+def test_one_recipe_by_two_names_is_refused() -> None:
+    with pytest.raises(ConfigError, match="names one recipe twice"):
+        planned(Config(recipe="tw,tensorwise"))
+
+
+def test_commands_to_type_next_name_a_folder_with_spaces_as_one_word(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "my runs" / "a")
+    run.checkpoints.mkdir(parents=True)
+    said = closing_words(run, stopped(2, 3), hints=True) + "".join(_next_commands(run.path))
+    assert f"profile-train --resume '{run.path}'\n" in said
+    assert f"stepscope compare '{run.path}'" in said
 
 
 def test_a_dry_run_of_a_sweep_lists_its_runs(capsys: pytest.CaptureFixture[str]) -> None:

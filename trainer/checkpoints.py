@@ -4,11 +4,13 @@ A checkpoint is a folder `checkpoints/step-<N>` of torch.distributed.checkpoint,
 written its part; `step.json` in it says what it is. Data order and learning rate are functions of the step.
 """
 
+import pickle
 import shutil
 import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +21,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
 
 from ..record.errors import NO_SPACE, UserError, first_line
 from ..record.run import RunDir
@@ -26,6 +30,12 @@ from .ranks import CommonError
 from .sharding import unwrapped
 
 _FACTS = "step.json"
+_PART = ".step-{}.part"
+_UNREADABLE = (
+    CheckpointException, OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, LookupError,
+    AttributeError, TypeError, ImportError,
+)  # fmt: skip
+"""What reading broken or foreign bytes may raise: a checkpoint's metadata is a pickle."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +62,14 @@ class Checkpoints:
         self._trained = trained
         self._every, self._keep = every, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
+        if every and self._rank == 0:  # what a kill has left half-written, of steps that may not come due again
+            for part in self._folder.glob(_PART.format("*")):
+                shutil.rmtree(part, ignore_errors=True)
         # Its collectives run on another thread than training's and must not mix with them.
         self._group = dist.new_group(backend="gloo") if every else None
         self._writing: tuple[Facts, Future[Any]] | None = None
+        self._needs_bytes = 0
+        """Of the tensors in the checkpoint that is being written."""
 
     @property
     def writing(self) -> bool:
@@ -77,7 +92,9 @@ class Checkpoints:
         part = self._part(facts.step)
         if self._rank == 0:
             shutil.rmtree(part, ignore_errors=True)
-        future = async_save(_state(self._trained, self._rank), checkpoint_id=str(part), process_group=self._group)
+        state = _state(self._trained, self._rank)
+        self._needs_bytes = self._world * _bytes_here(state)
+        future = async_save(state, checkpoint_id=str(part), process_group=self._group)
         assert isinstance(future, Future)
         self._writing = facts, future
 
@@ -109,11 +126,11 @@ class Checkpoints:
                 shutil.rmtree(folder)
 
     def _part(self, step: int) -> Path:
-        return self._folder / f".step-{step}.part"
+        return self._folder / _PART.format(step)
 
     def _failure(self, step: int, error: BaseException) -> str:
         causes = [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
-        if any(_is_full(cause, self._folder) for cause in causes):
+        if any(_is_full(cause, self._folder, self._needs_bytes) for cause in causes):
             reason, mend = "the disk is full", "make room"
         else:
             reason, mend = " ".join(str(causes[0]).split())[:300] or type(causes[0]).__name__, "mend that"
@@ -126,19 +143,23 @@ def ways_on(run: RunDir) -> str:
     good = max((facts.step for facts in all_checkpoints(run.checkpoints).values()), default=None)
     if good is None:
         return "start again (there is no checkpoint to go on from)"
-    return f"go on from step {good} with --resume {run.path}"
+    return f"go on from step {good} with --resume {quote(str(run.path))}"
 
 
-def _is_full(error: BaseException | None, folder: Path) -> bool:
-    """Whether the error, or one that led to it, is that the disk is full; torch's own writer does not say why."""
+def _is_full(error: BaseException | None, folder: Path, needs_bytes: int) -> bool:
+    """Whether the error, or one that led to it, is that the disk is full.
+
+    torch's own writer does not say why. Another rank may have removed the part by now, so that what counts is whether
+    there is room for all of it.
+    """
     if error is None:
         return False
     if isinstance(error, OSError):
         return error.errno in NO_SPACE
     if "failed writing" in str(error) or "unexpected pos" in str(error):
         with suppress(OSError):
-            return shutil.disk_usage(folder).free < 1 << 20
-    return _is_full(error.__cause__ or error.__context__, folder)
+            return shutil.disk_usage(folder).free < needs_bytes
+    return _is_full(error.__cause__ or error.__context__, folder, needs_bytes)
 
 
 def all_checkpoints(folder: Path) -> dict[Path, Facts]:
@@ -147,7 +168,7 @@ def all_checkpoints(folder: Path) -> dict[Path, Facts]:
     for path in folder.glob("step-*"):
         try:
             found[path] = msgspec.json.decode((path / _FACTS).read_bytes(), type=Facts)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return found
 
@@ -181,8 +202,11 @@ def load(folder: Path, trained: Trained) -> None:
         if _random_key(rank) not in known:  # it was written by fewer ranks
             del state[_random_key(rank)]
         load_state(state, storage_reader=reader)
-    except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise UserError(f"{folder}: cannot be read as a checkpoint of this model ({first_line(error)})") from error
+    except _UNREADABLE as error:
+        raise UserError(
+            f"{folder}: cannot be read as a checkpoint of this model ({first_line(error)}); without this folder, "
+            "--resume goes on from the one before it"
+        ) from error
     set_state_dict(
         trained.model,
         trained.optimizer,
@@ -200,6 +224,12 @@ def _state(trained: Trained, rank: int) -> dict[str, Any]:
         "optimizer": optimizer,
         _random_key(rank): torch.get_rng_state(),
     }
+
+
+def _bytes_here(state: dict[str, Any]) -> int:
+    """Bytes of this rank's tensors."""
+    tensors = [leaf for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor)]
+    return sum((tensor.to_local() if isinstance(tensor, DTensor) else tensor).nbytes for tensor in tensors)
 
 
 def _random_key(rank: int) -> str:

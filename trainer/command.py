@@ -5,9 +5,9 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from cyclopts import App, Parameter
 
+from ..record.document import indented
 from ..record.errors import ConfigError, UserError
 from ..record.program import run, single
 from .config import RUN_GROUP, Config, is_sweep
@@ -84,7 +84,7 @@ def _sweep(config: Config, hardware: "Hardware", *, dry_run: bool) -> int:
 
 
 def _print(shown: object) -> int:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+    sys.stdout.write(indented(shown).decode() + "\n")
     return 0
 
 

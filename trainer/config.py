@@ -206,8 +206,10 @@ class Config:
             flag = "--" + field.name.replace("_", "-")
             if isinstance(value, bool):
                 words.append(flag if value else _NEGATIVES.get(field.name, "--no-" + flag.removeprefix("--")))
-            else:
-                words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+            elif isinstance(value, tuple):
+                words += [flag, *map(str, value)]
+            else:  # a value that begins with - is a flag's own only where it is joined to it
+                words += [f"{flag}={value}"] if str(value).startswith("-") else [flag, str(value)]
         return words
 
 

@@ -3,6 +3,7 @@
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 from ..profiling.children import wait_for
 from .config import Config
@@ -30,7 +31,7 @@ def demo(*, out: Path = Path("traces"), steps: int = 24, nproc: int | None = Non
     name = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     config = Config(recipe=",".join(RECIPES), steps=steps, nproc=nproc, out=out, run_name=name, hints=False)
     folder = sweep(config, probe(), ["--recipe", config.recipe, "--steps", str(steps)])
-    sys.stderr.write(f"\n$ stepscope compare {folder}\n\n")
+    sys.stderr.write(f"\n$ stepscope compare {quote(str(folder))}\n\n")
     sys.stderr.flush()
     compare = "import sys; from stepscope.dashboards.cli import main; sys.exit(main())"
     code = wait_for([sys.executable, "-c", compare, "compare", str(folder)])
@@ -39,9 +40,10 @@ def demo(*, out: Path = Path("traces"), steps: int = 24, nproc: int | None = Non
 
 
 def _next_commands(folder: Path) -> list[str]:
+    place = quote(str(folder))
     return [
-        f"tensorboard --logdir {folder}",
-        f"stepscope trace {folder / RECIPES[-1]}",
-        f"stepscope report {folder} -o report.html",
+        f"tensorboard --logdir {place}",
+        f"stepscope trace {quote(str(folder / RECIPES[-1]))}",
+        f"stepscope report {place} -o report.html",
         "profile-train --recipe rowwise",
     ]

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import TemplateError
 
-from ..record.errors import ConfigError, TraceError
+from ..record.errors import ConfigError, TraceError, first_line
 from .forms import Message, MisfitError, Reading
 from .hub import HubSplit, is_hub_id
 from .shards import Shards
@@ -53,14 +54,20 @@ def read_conversations(source: Shards | HubSplit, reading: Reading = _ANY_FORM) 
 
 
 def tokenize(turns: list[Message], tokenizer: Any, seq_len: int) -> Example:
-    """Tokens of a conversation by the chat template, cut to `seq_len` positions; the assistant's turns count."""
+    """Tokens of a conversation by the chat template, cut to `seq_len` positions; the assistant's turns count.
+
+    A turn of the assistant that opens the conversation answers nothing, and does not count.
+    """
     ids: list[int] = []
     counts: list[bool] = []
     for end, turn in enumerate(turns, start=1):
         if turn.role != "assistant":
             continue
-        asked = _template(turns[: end - 1], tokenizer, ask=True)
         told = _template(turns[:end], tokenizer, ask=False)
+        if end == 1:
+            ids, counts = told, [False] * len(told)
+            continue
+        asked = _template(turns[: end - 1], tokenizer, ask=True)
         if told[: len(asked)] != asked or asked[: len(ids)] != ids:
             raise ConfigError(
                 "--model: its chat template writes earlier turns differently once an answer follows, so that answers "
@@ -75,5 +82,12 @@ def tokenize(turns: list[Message], tokenizer: Any, seq_len: int) -> Example:
 
 def _template(turns: list[Message], tokenizer: Any, *, ask: bool) -> list[int]:
     chat = [{"role": turn.role, "content": turn.content} for turn in turns]
-    ids: list[int] = tokenizer.apply_chat_template(chat, add_generation_prompt=ask, return_dict=False)
+    try:
+        ids: list[int] = tokenizer.apply_chat_template(chat, add_generation_prompt=ask, return_dict=False)
+    except (TemplateError, ValueError) as error:
+        roles = ", ".join(turn.role for turn in turns[:8])
+        raise ConfigError(
+            f"--data: the chat template of --model refuses turns of {roles}: {first_line(error)}; leave such "
+            "conversations out, or use another model's tokenizer"
+        ) from None
     return ids

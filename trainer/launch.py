@@ -1,6 +1,7 @@
 """Launching a run's workers on this machine, and saying in one line what became of them."""
 
 import os
+import signal
 import sys
 import uuid
 from contextlib import suppress
@@ -16,9 +17,11 @@ from ..record.run import RunDir, default_run_name, new_run
 from .config import Config
 from .hardware import Hardware
 from .nsys_pass import nsys_of, nsys_pass
-from .outcome import LOST_CONTACT, settle, stopped
+from .outcome import LOST_CONTACT, settle, steps_finished, stopped
 from .ranks import RUN_FOLDER
 from .stopping import nothing_recorded, signal_name
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
@@ -66,11 +69,13 @@ def _supervise(run: RunDir, processes: int, arguments: list[str]) -> Outcome | N
             rdzv_endpoint="localhost:0",
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=scratch),
+            # Under nohup SIGHUP is ignored, and torch would take it up again.
+            signals_to_handle=",".join(s.name for s in _ENDING if signal.getsignal(s) != signal.SIG_IGN),
         )
         try:
             elastic_launch(job, sys.executable)("-m", "stepscope.trainer", *arguments)
         except SignalException as signalled:
-            return settle(run, stopped(int(signalled.sigval), None))
+            return settle(run, stopped(int(signalled.sigval), steps_finished(run)))
         except ChildFailedError as failed:
             return settle(run, _cause(failed.failures))
     return None

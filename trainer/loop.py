@@ -157,18 +157,20 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
         job.optimizer.zero_grad()
         if job.recipe.precompute_scales:
             precompute_scales(job.model)
-    agreed = torch.zeros(3, dtype=torch.float64, device=job.device)
-    agreed[0], agreed[1], agreed[2] = summed, bool(stop.signum), stop.signum
+    agreed, signum = torch.zeros(3, dtype=torch.float64, device=job.device), stop.asked()
+    agreed[0], agreed[1], agreed[2] = summed, bool(signum), signum
     dist.all_reduce(agreed)
     total, asked, signums = agreed.tolist()
-    loss_of_all = total / tokens_of_all
-    if not math.isfinite(loss_of_all):
-        raise CommonError(
-            f"the loss is {loss_of_all} at step {number} and training cannot go on from there; lower --lr (it is "
-            f"{lr:.3g}), warm up longer, or look at the last steps in the run's folder"
-        )
+    loss_of_all, norm_of_all = total / tokens_of_all, float(grad_norm)
+    # A norm that is no number has made the weights none too: no checkpoint may be written of them.
+    for what, value in (("loss", loss_of_all), ("gradient norm", norm_of_all)):
+        if not math.isfinite(value):
+            raise CommonError(
+                f"the {what} is {value} at step {number} and training cannot go on from there; lower --lr (it is "
+                f"{lr:.3g}), warm up longer, or look at the last steps in the run's folder"
+            )
     tokens = sum(batch.tokens for batch in batches)
-    return Learned(loss_of_all, float(grad_norm), lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
+    return Learned(loss_of_all, norm_of_all, lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
 
 
 def _measured(job: Job, clock: StepClock) -> dict[str, Any]:

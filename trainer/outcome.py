@@ -40,7 +40,7 @@ def settle(run: RunDir | None, outcome: Outcome) -> Outcome:
         return outcome
     standing = manifest.outcome
     if standing.state == "running" or (standing.message or "").startswith(LOST_CONTACT):
-        steps = _steps_finished(run) if outcome.steps is None else outcome.steps
+        steps = steps_finished(run) if outcome.steps is None else outcome.steps
         manifest.outcome = msgspec.structs.replace(outcome, steps=steps)
         manifest.ended_ns = time.time_ns()
         with suppress(OSError):  # the folder is gone, or its disk full
@@ -90,7 +90,7 @@ class LastWord:
                 settle(self.run, self.outcome)
             return True
         if isinstance(error, Stopped):
-            self.outcome = stopped(error.signum, 0)
+            self.outcome = stopped(error.signum, steps_finished(self.run) or 0)
         elif isinstance(error, Exception):
             code = error.exit_code if isinstance(error, UserError) else 1
             line = explain(error, self.run, self._rank)
@@ -166,10 +166,10 @@ def _tell_launcher(line: str) -> None:
             Path(place).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
-def _steps_finished(run: RunDir) -> int | None:
+def steps_finished(run: RunDir | None) -> int | None:
     """Steps that every rank has written down; None where there are none to read."""
     try:
-        steps = run.steps()
+        steps = run.steps() if run else {}
     except TraceError:
         return None
     return min((len(of_rank) for of_rank in steps.values()), default=None)

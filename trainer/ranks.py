@@ -2,15 +2,23 @@
 
 from collections.abc import Mapping
 
-from ..record.errors import UserError
+from ..record.errors import ConfigError, UserError
 
 RUN_FOLDER = "STEPSCOPE_RUN_FOLDER"
 """The variable by which our own launcher tells its workers the run's folder."""
 
 
 def is_worker(environment: Mapping[str, str]) -> bool:
-    """Whether some launcher has started this process as one rank of a job."""
-    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys()
+    """Whether some launcher has started this process as one rank of a job; ConfigError where no numbers say which."""
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
+        return False
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        if not environment.get(name, "0").isdecimal():
+            raise ConfigError(
+                f"{name} is {environment[name]!r} in the environment, where a launcher puts a number; start it with "
+                "torchrun, or unset RANK and WORLD_SIZE"
+            )
+    return True
 
 
 class CommonError(UserError):

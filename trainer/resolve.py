@@ -12,10 +12,12 @@ import msgspec
 from ..record.errors import ConfigError
 from ..record.manifest import without_home
 from ..record.recipes import Cast, Recipe, recipe
+from ..record.run import check_name
+from ..record.telemetry import LONGEST_PERIOD, check_period
 from .config import Config
 from .hardware import Hardware
 from .ranks import is_worker
-from .recording import with_window
+from .recording import recording_ranks, with_window
 from .shapes import SHAPES
 
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
@@ -44,15 +46,16 @@ _AT_LEAST = {
     "numerics": 0,
     "memory_detail": 0,
     "telemetry_period": 0,
-    "profile_limit": 0,
     "log_every": 1,
     "weight_decay": 0,
     "seed": 0,
 }
-_LEAST_PERIOD = 1 / 6
-"""Seconds. Between two of its own readings, a driver answers with the last."""
+_AT_MOST = {"seed": 2**40, "telemetry_period": LONGEST_PERIOD}
+_MOST = 10**9
+"""Of every other number: what is more is a slip, and overflows somewhere."""
+_ANY_SIZE = ("lr", "eps", "clip", "weight_decay")
 
-_MORE_THAN_0 = ("epochs", "lr", "eps", "clip")
+_MORE_THAN_0 = ("epochs", "lr", "eps", "clip", "profile_limit")
 
 
 def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str]) -> Config:
@@ -85,10 +88,16 @@ def resolved(config: Config, hardware: Hardware, environment: Mapping[str, str])
             "--numerics looks at a layer's operands as Python runs it, and --compile leaves nothing there to look at; "
             "train once without --compile for the statistics"
         )
+    if config.memory_detail and config.compile and not gpus:
+        raise ConfigError(
+            "--memory-detail counts tensors on a CPU as operators make them, and --compile leaves none to see; drop one"
+        )
     if config.wrap not in WRAPS:
         raise ConfigError(f"--wrap: {' or '.join(WRAPS)}, not {config.wrap}")
     check_recipe(resolved_recipe(config), tokens=(config.seq_len or 0) * config.micro_batch)
     _check_places(config)
+    if config.profile:
+        recording_ranks(config.profile_ranks, world=config.nproc or 1, local_world=1)
     return config if config.epochs is not None else _scheduled(config, config.steps or DEFAULT_STEPS)
 
 
@@ -197,11 +206,12 @@ def _check_numbers(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{_flag(name)}: must be more than 0, not {value}")
-    if 0 < config.telemetry_period < _LEAST_PERIOD:
-        raise ConfigError(
-            f"--telemetry-period: drivers read GPUs no more than six times a second, so {config.telemetry_period} s "
-            "would only repeat values; give 0.17 or more, or 0 for no telemetry"
-        )
+    for name in (*_AT_LEAST, *_MORE_THAN_0):
+        value, most = getattr(config, name), _AT_MOST.get(name, _MOST)
+        if name not in _ANY_SIZE and value is not None and value > most:
+            raise ConfigError(f"{_flag(name)}: must be {most:g} or less, not {value}")
+    if config.telemetry_period:
+        check_period(config.telemetry_period, "; or 0 for no telemetry")
     if not all(0 <= beta < 1 for beta in config.betas):
         raise ConfigError(f"--betas: each must be at least 0 and less than 1, not {config.betas[0]} {config.betas[1]}")
 
@@ -236,9 +246,8 @@ def _check_places(config: Config) -> None:
         raise ConfigError("--wandb: needs the package wandb; install it with: pip install 'stepscope[wandb]'")
     if config.model and config.model.startswith(("/", ".")) and not Path(config.model).is_dir():
         raise ConfigError(f"--model: there is no folder {config.model}")
-    name = config.run_name
-    if name is not None and (not name.strip() or "/" in name or name.startswith(".") or len(name) > 200):
-        raise ConfigError(f"--run-name: {name!r} cannot name a folder; use a plain name without slashes")
+    if config.run_name is not None:
+        check_name(config.run_name)
 
 
 def _flag(name: str) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch.distributed as dist
@@ -10,24 +11,29 @@ import torch.distributed as dist
 from ..record.atomic import write_atomically
 from ..record.errors import UserError
 from ..record.manifest import Manifest, Outcome, Resumption
+from ..record.memory import read_memory
 from ..record.run import RunDir
 from ..record.steps import read_steps
 from .checkpoints import Facts, Trained, latest, load
 from .precision import precompute_scales
+from .ranks import CommonError
 
 
 def reopen(run: RunDir, steps: int) -> None:
-    """Mark an ended run as running again. UserError where it has no checkpoint, or none of its `steps` is left."""
+    """Mark an ended run as running again. UserError where it has no checkpoint, or nothing is left to do.
+
+    A run that has trained all its `steps` and was ended before it was closed has only its closing left.
+    """
     _unfinished(run, steps)
     manifest = run.manifest()
     manifest.outcome, manifest.ended_ns = Outcome(), None
     run.write_manifest(manifest)
 
 
-def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> int | None:
+def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> Manifest:
     """Cut the run's files back to its newest checkpoint, and hand its history on to `manifest`. All ranks call it.
 
-    Answers how many steps it was planned for before.
+    Answers the manifest as it was before.
     """
     facts = _unfinished(run, steps)
     earlier = run.manifest()
@@ -43,9 +49,20 @@ def rewind(run: RunDir, manifest: Manifest, *, steps: int, rank: int) -> int | N
             _cut(run, of_rank, facts.step)
         if statistics := run.numerics():
             _rewrite(run.numerics_path(), [found for found in statistics if found.step <= facts.step])
+        for path in run.memory_details():
+            _rewrite(path, [detail for detail in read_memory(path) if detail.step <= facts.step])
     dist.barrier()
-    planned = earlier.config.get("steps")
-    return planned if isinstance(planned, int) else None
+    return earlier
+
+
+def check_data_as_before(earlier: Manifest, facts: dict[str, Any]) -> None:
+    """CommonError where the data is no longer what the run was trained on: no step would be what it was to be."""
+    before = earlier.data.get("sha256")
+    if before not in (None, facts.get("sha256")):
+        raise CommonError(
+            f"--data: {facts.get('file')} has changed since this run was trained on it, so it cannot be gone on with; "
+            "put the earlier data back, or start a new run"
+        )
 
 
 def restore(run: RunDir, trained: Trained, *, precompute: bool) -> int:
@@ -61,7 +78,7 @@ def _unfinished(run: RunDir, steps: int) -> Facts:
     _, facts = latest(run)
     if facts.step > steps:
         raise UserError(f"{run.path}: is at step {facts.step} already, beyond the {steps} of --steps")
-    if facts.step == steps:
+    if facts.step == steps and run.manifest().outcome.state == "completed":
         raise UserError(f"{run.path}: has finished its {facts.step} steps; give more with --steps to go on")
     return facts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
@@ -22,11 +22,16 @@ from .points import hyperparameters, points
 class Scalars:
     """Appends to the event file of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the event file in `folder`."""
+    def __init__(self, folder: Path, *, after: int = 0) -> None:
+        """Create the event file in `folder`, of a run that goes on after step `after`.
+
+        TensorBoard drops the later points of earlier files: those steps are trained again.
+        """
         path = folder / f"events.out.tfevents.{int(time.time())}.rank0"
         self._records = RecordWriter(path.open("ab"))
         self._write(Event(file_version="brain.Event:2"))
+        if after:
+            self._write(Event(session_log=SessionLog(status=SessionLog.START), step=after + 1))
 
     def describe(self, manifest: Manifest) -> None:
         """Show the manifest as text, and its settings as hyper-parameters with the recipe first."""

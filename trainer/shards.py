@@ -28,6 +28,8 @@ class Shards:
         for file in self._files:
             if not file.name.endswith(SUFFIXES):
                 raise ConfigError(f"--data: {file} is of no known kind; known are {', '.join(SUFFIXES)}")
+            if not file.is_file():
+                raise ConfigError(f"--data: {file} is no file, or a link to none")
         if not self._files:
             raise ConfigError(f"--data: the folder {path} holds no {', '.join(SUFFIXES)}")
 
@@ -70,7 +72,9 @@ def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
                 yield from _array(path, file) if _is_array(path, file) else _lines(path, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(path, f"does not unpack ({error})") from None
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:  # Arrow's own for broken pages is an OSError
+        if isinstance(error, OSError) and error.filename:
+            raise
         raise TraceError(path, f"does not read as Parquet ({' '.join(str(error).split())})") from None
 
 
@@ -97,7 +101,7 @@ def _array(path: Path, file: IO[bytes]) -> Iterator[tuple[str, Any]]:
 def _decoded(path: Path, what: str, text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"{what} ({error})") from None
 
 

@@ -33,6 +33,12 @@ ON_RESUME = (
 SWEEP_ON_RESUME = ("resume", "log_every", "hints", "dry_run")
 """The same for a sweep, whose runs must be alike."""
 
+_LISTS = ("recipe", "wrap", "capture")
+"""Settings that may be several names, as a list in a file."""
+
+_FLAGS_ONLY = ("resume", "config", "preset")
+"""Settings that say where others come from: in a file they would come too late."""
+
 _EITHER = ({"steps", "epochs"}, {"capture", "profile"})
 """Pairs of ways to say one thing: whichever the first source gives, the later ones give neither."""
 
@@ -86,7 +92,11 @@ def settings_of_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"--config: {path} does not read as TOML ({error})") from None
     known = [field.name for field in fields(Config)]
-    for name in settings:
+    for name, value in settings.items():
+        if _field(name) in _FLAGS_ONLY:
+            raise ConfigError(f"--config: {path} sets {name}, which only the flag --{_field(name)} can")
+        if _field(name) in _LISTS and isinstance(value, list) and not all(isinstance(word, str) for word in value):
+            raise ConfigError(f"--config: {path} has a list in {name} with something that is no name")
         if _field(name) not in known:
             near = get_close_matches(_field(name), known, n=1)
             hint = f"did you mean {near[0]}?" if near else "settings are named as the flags of profile-train --help"
@@ -112,7 +122,7 @@ def _at_home(settings: dict[str, Any]) -> dict[str, Any]:
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their fields' names; a list of names as the flag has it, separated by commas."""
     known = {_field(name): value for name, value in settings.items() if value is not None}
-    lists = {name: ",".join(known[name]) for name in ("recipe", "wrap", "capture") if isinstance(known.get(name), list)}
+    lists = {name: ",".join(known[name]) for name in _LISTS if isinstance(known.get(name), list)}
     return known | lists
 
 

@@ -1,9 +1,16 @@
-"""SIGINT and SIGTERM: during set-up they end a process at once; during training all ranks finish the same step."""
+"""SIGINT, SIGTERM, SIGHUP: during set-up they end a process at once; during training all ranks finish the same step.
 
+A rank whose launcher is gone, killed without a chance to say so, stops as if it had received SIGHUP: nobody would end
+it any more, and a resumed run would have two writers.
+"""
+
+import os
 import signal
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_CODES = tuple(128 + signum for signum in SIGNALS)
+"""Exit codes of a run that was stopped."""
 
 
 class Stopped(BaseException):
@@ -21,13 +28,21 @@ class StopRequest:
     def __init__(self) -> None:
         """Nothing asked for yet; `install` starts listening."""
         self.signum = 0
+        self._parent = os.getppid()
         self.training = False
         """Whether a signal waits for the end of the step rather than ending the process."""
 
     def install(self) -> None:
-        """Take over SIGINT and SIGTERM of this process."""
+        """Take over the signals of this process; SIGHUP stays ignored where it is, as under nohup."""
         for signum in SIGNALS:
-            signal.signal(signum, self._received)
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+                signal.signal(signum, self._received)
+
+    def asked(self) -> int:
+        """The signal to stop for; 0 for none."""
+        if not self.signum and os.getppid() != self._parent:
+            self.signum = signal.SIGHUP
+        return self.signum
 
     def _received(self, signum: int, _: FrameType | None) -> None:
         self.signum = self.signum or signum

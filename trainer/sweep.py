@@ -4,17 +4,17 @@ The runs take turns, and each repeat begins with another one, so that a machine 
 A run that fails is noted and the next one begins; `--resume` runs what is missing.
 """
 
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ..profiling.children import wait_for
-from ..record.errors import TraceError, UserError
+from ..record.errors import ConfigError, TraceError, UserError
 from ..record.manifest import Outcome, without_home
 from ..record.recipes import recipe
 from ..record.run import EARLIER, RunDir, default_run_name, new_run
@@ -25,6 +25,7 @@ from .config import Config
 from .hardware import Hardware
 from .nsys_pass import nsys_of
 from .resolve import resolved, resolved_recipe
+from .stopping import STOP_CODES
 from .words import next_lines
 
 _DEFAULTS = Config()
@@ -35,6 +36,8 @@ _PLACES = ("out", "run_name", "resume", "config", "preset", "hints")
 def planned(config: Config) -> list[Cell]:
     """The runs in order. ConfigError for a recipe or wrapping that is named twice or unknown."""
     kinds = [(recipe(name).name, wrap) for name in config.recipes for wrap in config.wraps]
+    if len(set(kinds)) < len(kinds):
+        raise ConfigError(f"--recipe: {config.recipe} names one recipe twice; --repeats repeats them")
     cells = []
     for repeat in range(1, config.repeats + 1):
         turn = (repeat - 1) % len(kinds)
@@ -120,11 +123,11 @@ def _run(plan: Sweep, cell: Cell, settings: Config, folder: Path) -> None:
     cell.state, cell.message = "running", None
     write_sweep(folder, plan)
     code = wait_for([sys.executable, "-m", "stepscope.trainer", *words], stdout=subprocess.DEVNULL)
-    stopped = code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    stopped = code in STOP_CODES
     _learn(cell, folder, silent="interrupted" if stopped else "failed")
     write_sweep(folder, plan)
     if stopped:
-        sys.stderr.write(next_lines([f"profile-train --resume {folder}"]))
+        sys.stderr.write(next_lines([f"profile-train --resume {quote(str(folder))}"]))
         raise KeyboardInterrupt
 
 
@@ -162,12 +165,14 @@ def _close(plan: Sweep, folder: Path, *, hints: bool) -> None:
         sys.stderr.write(next_lines(_next_commands(folder)))
     if failed:
         whys = "; ".join(f"{cell.run}: {cell.message}" for cell in failed)
-        raise UserError(f"{len(failed)} of {len(plan.cells)} runs failed ({whys}); --resume {folder} tries them again")
+        again = f"--resume {quote(str(folder))}"
+        raise UserError(f"{len(failed)} of {len(plan.cells)} runs failed ({whys}); {again} tries them again")
 
 
 def _next_commands(folder: Path) -> list[str]:
+    place = quote(str(folder))
     return [
-        f"stepscope compare {folder}",
-        f"stepscope report {folder} -o report.html",
-        f"tensorboard --logdir {folder}",
+        f"stepscope compare {place}",
+        f"stepscope report {place} -o report.html",
+        f"tensorboard --logdir {place}",
     ]

@@ -18,8 +18,10 @@ from .weights_biases import WeightsBiases
 class Watch:
     """Tells a rank's step file, scalars, wandb where asked for, and progress of each step."""
 
-    def __init__(self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing, *, wandb: bool) -> None:
-        """Open the files of `rank` in the run's folder; `manifest` is shown beside the scalars.
+    def __init__(
+        self, run: RunDir, rank: int, manifest: Manifest, progress: Progressing, *, wandb: bool, done: int = 0
+    ) -> None:
+        """Open the files of `rank` in the run's folder; `manifest` is shown beside the scalars; `done` steps are over.
 
         `progress` stays its owner's to close.
         """
@@ -33,7 +35,7 @@ class Watch:
         self._part = Part("TensorBoard's file")
         if rank == 0:
             with self._part.guarded():
-                self._scalars = Scalars(run.path)
+                self._scalars = Scalars(run.path, after=done)
                 self._open.callback(self._close_scalars)
                 self._scalars.describe(manifest)
         self._wandb = self._open.enter_context(WeightsBiases(run.path, manifest)) if wandb and rank == 0 else None

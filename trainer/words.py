@@ -1,6 +1,6 @@
 """What a run says at its start and its end: what it is, what its numbers are good for, where it is, what comes next."""
 
-from pathlib import Path
+from shlex import quote
 
 from ..record.errors import TraceError
 from ..record.manifest import Manifest, Outcome
@@ -49,7 +49,8 @@ def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
     """How it ended and the commands that look at it, as whole lines."""
     if outcome.state == "interrupted":
         line = f"{outcome.message}; what was recorded until then is in {run.path}\n"
-        return line + (next_lines([f"profile-train --resume {run.path}"]) if run.checkpoints.is_dir() else "")
+        again = f"profile-train --resume {quote(str(run.path))}"
+        return line + (next_lines([again]) if run.checkpoints.is_dir() else "")
     return _result(run) + "\n" + (next_lines(_next_commands(run)) if hints else "")
 
 
@@ -73,12 +74,12 @@ def _result(run: RunDir) -> str:
 
 
 def _next_commands(run: RunDir) -> list[str]:
-    parent: Path = run.path.parent
+    parent = quote(str(run.path.parent))
     commands = [
         f"tensorboard --logdir {parent}",
         f"stepscope compare {parent}",
         f"stepscope report {parent} -o report.html",
     ]
     if run.traces():
-        commands.insert(0, f"stepscope trace {run.path}")
+        commands.insert(0, f"stepscope trace {quote(str(run.path))}")
     return commands

@@ -34,7 +34,7 @@ from .place import Place, place, process_group, ranks_without, same_everywhere
 from .progress import progress_for
 from .ranks import RUN_FOLDER, CommonError
 from .resolve import plain_settings, resolved_recipe
-from .resume import restore, rewind
+from .resume import check_data_as_before, restore, rewind
 from .stopping import StopRequest
 from .watch import Watch
 from .words import closing_words, longer_words, opening_words, precision_words
@@ -124,9 +124,9 @@ def run_rank(
 ) -> Ended:
     """Build, train and save."""
     manifest = first_manifest(config, hardware, arguments, here, run)
-    planned = None
+    earlier = None
     if config.resume:
-        planned = rewind(run, manifest, steps=config.steps or 0, rank=here.rank)
+        earlier = rewind(run, manifest, steps=config.steps or 0, rank=here.rank)
     with ExitStack() as stack:
         progress = stack.enter_context(closing(progress_for(rank=here.rank, every=config.log_every)))
         progress.note(opening_words(manifest, run))
@@ -137,6 +137,8 @@ def run_rank(
             stack.enter_context(Sampler(telemetry, config.telemetry_period, device_uuids(here), os.getppid()))
         built = build(config, here, hardware)
         check_same_data(built.data_facts, here)
+        if earlier:
+            check_data_as_before(earlier, built.data_facts)
         manifest.model, manifest.data = built.model_facts, built.data_facts
         manifest.linear_layers = built.precision.linears
         job, config = built.job, built.job.config
@@ -149,10 +151,10 @@ def run_rank(
         progress.expect(until)
         trained = Trained(job.model, job.optimizer)
         done = restore(run, trained, precompute=job.recipe.precompute_scales) if config.resume else 0
-        if config.resume and planned != job.steps:
+        if earlier and (planned := earlier.config.get("steps")) != job.steps:
             progress.note(longer_words(planned, job.steps, done))
         checkpoints = Checkpoints(run, trained, every=config.checkpoint_every, keep=config.checkpoint_keep)
-        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb))
+        watch = stack.enter_context(Watch(run, here.rank, manifest, progress, wandb=config.wandb, done=done))
         if config.module_ranges:
             stack.enter_context(ModuleRanges(job.model))
         instruments = instruments_of(config, job.model, job.optimizer, here, run, done=done)

@@ -12,7 +12,7 @@ from socket import gethostname
 
 from ...record.errors import ConfigError, TraceError, UserError
 from ...record.private import Cleaner, Names
-from .json_text import learn_json, scrubbed_json
+from .json_text import check_is_text, learn_json, scrubbed_json
 from .nsys_export import learn_export, scrub_export
 from .records import scrubbed_events, scrubbed_snapshot
 
@@ -39,7 +39,7 @@ class Scrubbed:
 
 def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
     """Write the scrubbed copy of a file or run folder to `output`. TraceError or ConfigError where that cannot be."""
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: no such file or folder")
     files = list(_files(path)) if path.is_dir() else [path]
     if path.is_dir() and not any(name.name in ("run.json", "sweep.json") for name in files):
@@ -54,11 +54,10 @@ def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
     try:
         result = Scrubbed(output=output, removed=cleaner.removed)
         if path.is_dir():
-            _folder(path, files, part, result, cleaner)
+            _folder(path, files, part, result, cleaner, names.tokens)
         else:
             _file(path, part, cleaner, output.suffix)
-        for file in (item for item in (part.rglob("*") if part.is_dir() else [part]) if item.is_file()):
-            _check(path, file, names.tokens)
+            _check(path, part, names.tokens)
         _remove(output)
         part.replace(output)
     finally:
@@ -116,12 +115,14 @@ def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
     if path.suffix == ".sqlite" or _is_database(path):
         scrub_export(path, part, cleaner)
     elif _TRACE.fullmatch(path.name) or path.suffix == ".jsonl":
+        check_is_text(path)
         _write_json(path, part, cleaner, packed=suffix == ".gz")
     elif ".tfevents." in path.name:
         part.write_bytes(scrubbed_events(path, cleaner))
     elif path.suffix == ".pickle":
         part.write_bytes(scrubbed_snapshot(path, cleaner))
     elif path.suffix in _TEXTS:
+        check_is_text(path)
         with path.open("rb") as source, part.open("wb") as target:
             target.writelines(map(cleaner.data, source))
     else:
@@ -141,7 +142,7 @@ def _write_json(path: Path, part: Path, cleaner: Cleaner, *, packed: bool) -> No
             target.writelines(pieces)
 
 
-def _folder(path: Path, files: list[Path], part: Path, result: Scrubbed, cleaner: Cleaner) -> None:
+def _folder(path: Path, files: list[Path], part: Path, result: Scrubbed, cleaner: Cleaner, tokens: set[str]) -> None:
     for name in _WEIGHTS:
         result.left_out += [f"{found.relative_to(path)}: weights" for found in path.rglob(name) if found.is_dir()]
     for file in files:
@@ -153,6 +154,7 @@ def _folder(path: Path, files: list[Path], part: Path, result: Scrubbed, cleaner
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _file(file, target, cleaner, file.suffix)
+            _check(file, target, tokens)
         except TraceError as error:
             _remove(target)
             why = str(error).removeprefix(f"{file}: ")
@@ -176,14 +178,16 @@ def _check(path: Path, written: Path, tokens: set[str]) -> None:
     """Read what was written, and give it up where a token is still in it."""
     with written.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
-    wanted = [token.encode("utf-8", "surrogateescape") for token in tokens if len(token) >= 12]
+    long = [token for token in tokens if len(token) >= 12]
+    wanted = [token.encode(encoding, "surrogatepass") for token in long for encoding in ("utf-8", "utf-16-le")]
+    wanted += [token.encode("utf-8", "surrogateescape") for token in long]
     overlap = max(map(len, wanted), default=1)
     held = b""
     with gzip.open(written, "rb") if packed else written.open("rb") as file:
         while wanted and (new := file.read(1 << 20)):
             held = held[-overlap:] + new
             if any(token in held for token in wanted):
-                raise TraceError(path, "still holds a value of its environment after scrubbing; nothing was written")
+                raise TraceError(path, "still holds a value of an environment after scrubbing, and is not copied")
 
 
 def _is_database(path: Path) -> bool:

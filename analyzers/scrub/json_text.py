@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -36,6 +36,14 @@ def scrubbed_json(path: Path, cleaner: Cleaner, *, own: bool = False) -> Iterato
     """The scrubbed text. `own`: a record of ours, whose command lines are of our commands and stay, cleaned."""
     with _unpacked(path) as source:
         yield from _rewritten(source, _Scrubber(cleaner, own=own).step)
+
+
+def check_is_text(path: Path) -> None:
+    """TraceError for what cannot be cleaned as text whatever it is called: UTF-16, archives, anything with NULs."""
+    with _unpacked(path) as source:
+        while block := _read(source):
+            if b"\0" in block:
+                raise TraceError(path, "is no text in UTF-8, so nothing in it can be found; leave it out or convert it")
 
 
 class _Walk:
@@ -166,10 +174,14 @@ def _rewritten(source: IO[bytes], step: Callable[[re.Match[bytes]], bytes | None
 
 
 def _read(source: IO[bytes]) -> bytes:
-    try:
-        return source.read(_CHUNK)
-    except EOFError:  # a packed file that was cut short: what there is of it
-        return b""
+    """The next chunk, shorter only at the end. Of a packed file that was cut short, all that there is of it."""
+    parts: list[bytes] = []
+    size = 0
+    with suppress(EOFError):
+        while size < _CHUNK and (part := source.read1(_CHUNK - size)):  # type: ignore[attr-defined]
+            parts.append(part)
+            size += len(part)
+    return b"".join(parts)
 
 
 @contextmanager

@@ -63,6 +63,8 @@ class _Plain(pickle.Unpickler):
 def _clean_value(value: Any, cleaner: Cleaner) -> Any:
     if isinstance(value, str):
         return cleaner.text(value)
+    if isinstance(value, bytes):
+        return cleaner.data(value)
     if isinstance(value, dict):
         return {_clean_value(key, cleaner): _clean_value(item, cleaner) for key, item in value.items()}
     if isinstance(value, list | tuple):
