@@ -70,7 +70,7 @@ def capture(
     program = [_checked(command, telemetry_period), *command[1:]]
     nsys = nsys_asked(os.environ) if capture == "nsys" else None
     run = new_run(out, run_name or default_run_name(Path(program[0]).stem))
-    devices, uuids = visible_gpus()
+    devices, uuids = visible_gpus(os.environ)
     manifest = _manifest(run, list(command), devices)
     run.write_manifest(manifest)
     under = None
