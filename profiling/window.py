@@ -105,6 +105,7 @@ class TorchWindow:
                 with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
+            profiler.current_action = ProfilerAction[self._schedule.action(self._step)]  # it looked at its step 0
             profiler.start()
             self._profiler = profiler
         return self

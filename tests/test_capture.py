@@ -128,6 +128,13 @@ def test_each_window_becomes_one_trace_named_by_rank_and_first_step(tmp_path: Pa
     assert [annotations(trace).count("step") for trace in traces.values()] == [2, 2]
 
 
+@pytest.mark.parametrize("spans", ["1", "1:2"])
+def test_a_window_from_the_first_step_on_has_it(tmp_path: Path, spans: str) -> None:
+    [(name, trace)] = trained(tmp_path, Schedule.at(spans), steps=4).items()
+    assert name == "rank3.1.pt.trace.json.gz"
+    assert annotations(trace).count("step") == len(spans.split(":"))
+
+
 def test_a_window_cut_short_is_written_with_the_steps_it_has(tmp_path: Path) -> None:
     [(name, trace)] = trained(tmp_path, Schedule.cycles(wait=1, warmup=0, active=5), steps=3).items()
     assert name == "rank3.2.pt.trace.json.gz"
