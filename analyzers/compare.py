@@ -20,6 +20,7 @@ from .findings import Finding
 from .gpu_use import GpuUse, gpu_use, time_weighted
 from .groups import Group, baseline_of, group_name, grouped
 from .runs import Run, Unreadable, WorldStep, seed_of
+from .telemetry import StudyColumns, study_columns_of
 from .throughput import Throughput, throughput
 
 Conforms = Literal["yes", "no", "cannot tell"]
@@ -48,6 +49,8 @@ class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
     utilization_pct: float | None
     utilization_kind: Literal["gpu", "cpu"] | None
     gpu_use: GpuUse
+    study_columns: StudyColumns
+    """What Weights & Biases would have shown; the figures above are better ones."""
     loss_first: float | None
     """Mean over the runs, as are the three below."""
     loss_last: float | None
@@ -141,6 +144,7 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         utilization_pct=used,
         utilization_kind=used_kind,
         gpu_use=gpu_use(group),
+        study_columns=study_columns_of(group),
         loss_first=_mean(run.steps[0].loss for run in group if run.steps),
         loss_last=_mean(run.steps[-1].loss for run in group if run.steps),
         eval_loss=_mean(_last_eval(run.steps, "eval_loss") for run in group),

@@ -12,6 +12,7 @@ from statistics import fmean
 import msgspec
 
 from ..record.telemetry import GpuSample, Sample, SamplerNote
+from .runs import Run
 
 PERIOD_NS = 15_000_000_000
 
@@ -62,6 +63,31 @@ def study_columns(
         points=sum(map(len, (utilization or memory).values())),
         missing=None if utilization and memory else _why(on_gpu=on_gpu, points=len(grid), period_ns=period_ns),
     )
+
+
+def study_columns_of(runs: list[Run]) -> StudyColumns:
+    """The columns of a recipe's repeats: the mean over runs, each from its start to its end, evaluation and all.
+
+    W&B would have begun where the manifest was written; a run that never wrote its end ends with its last reading.
+    """
+    found = [study_columns(run.telemetry, run.manifest.started_ns, _end_ns(run)) for run in runs]
+    return StudyColumns(
+        utilization_pct=_over_runs([one.utilization_pct for one in found]),
+        memory_allocated_pct=_over_runs([one.memory_allocated_pct for one in found]),
+        points=sum(one.points for one in found),
+        missing=next((one.missing for one in found if one.missing), None),
+    )
+
+
+def _end_ns(run: Run) -> int:
+    last = (samples[-1].t_ns for samples in run.telemetry.values() if samples)
+    return run.manifest.ended_ns or max(last, default=run.manifest.started_ns)
+
+
+def _over_runs(values: list[float | None]) -> float | None:
+    """Their mean; None where one is missing, since runs of which some were measured are not these runs."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def _by_device(samples: Iterable[Sample]) -> tuple[dict[int, list[GpuSample]], int]:

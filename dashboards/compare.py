@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..analyzers.compare import Comparison, RecipeResult
 
 _GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
+_STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
 
 
 def compare(
@@ -22,6 +23,7 @@ def compare(
     /,
     *,
     baseline: str = "bf16",
+    wandb_compatible: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     format: Format = "table",
 ) -> None:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
@@ -34,6 +36,8 @@ def compare(
         Run folders, or folders of runs.
     baseline
         The recipe that the others are held against.
+    wandb_compatible
+        Show GPU utilization and memory allocated as the FP8 study has them too: points every 15 s, as W&B reads them.
     format
         table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
     """
@@ -48,7 +52,8 @@ def compare(
         sys.stdout.write(csv_text(raw_table(comparison)))
     else:
         console = terminal()
-        for table in tables(comparison):
+        study = [study_table(comparison)] if wandb_compatible else []
+        for table in [*tables(comparison), *study]:
             print_table(table, console)
         for finding in comparison.findings:
             console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
@@ -170,6 +175,24 @@ def gpu_table(comparison: "Comparison") -> Table:
     )
 
 
+def study_table(comparison: "Comparison") -> Table:
+    """The two columns of the FP8 study, from our readings as Weights & Biases would have taken them."""
+    whys = sorted({row.study_columns.missing for row in comparison.recipes if row.study_columns.missing})
+    lacking = f" Not measured: {'; '.join(whys)}." if whys else ""
+    return Table(
+        title="As W&B has it",
+        columns=[
+            Column(name="recipe", heading="recipe", right=False),
+            Column(name="wandb_utilization_pct", heading="GPU Utilization (avg %)", show=show_pct),
+            Column(name="wandb_memory_allocated_pct", heading="Memory Allocated (avg %)", show=show_pct),
+            Column(name="wandb_points", heading="points"),
+        ],
+        rows=[(row.name, *_study(row)) for row in comparison.recipes],
+        note="Single readings every 15 s from start to end, reserved memory left out; means over points, GPUs, runs. "
+        f"For comparison with the study alone: they miss what lies between them.{lacking}",
+    )
+
+
 def raw_table(comparison: "Comparison") -> Table:
     """One row a recipe with every value; intervals in two columns."""
     intervals = ("step_time_ns", "tokens_per_s", "speed_vs_baseline_pct", "time_saved_pct")
@@ -185,7 +208,7 @@ def raw_table(comparison: "Comparison") -> Table:
     names = ["recipe", "wrap", "runs", "timed_steps"]
     for name in (*intervals, *rates):
         names += [name, f"{name}_low", f"{name}_high"]
-    names += [*figures, *plain, *_GPU_USE, "confounders"]
+    names += [*figures, *plain, *_GPU_USE, *_STUDY, "confounders"]
     return Table(
         title="compare",
         columns=[Column(name=name, heading=name) for name in names],
@@ -200,6 +223,7 @@ def raw_table(comparison: "Comparison") -> Table:
                 *(getattr(row.throughput, name) for name in figures),
                 *(getattr(row, name) for name in plain),
                 *(getattr(row.gpu_use, name) for name in _GPU_USE),
+                *_study(row),
                 "; ".join(row.confounders),
             ]
             for row in comparison.recipes
@@ -287,6 +311,11 @@ def _cost_note(comparison: "Comparison") -> str:
         "No GPU: memory is the resident memory of all ranks, and its share of the machine's; use is that of all the "
         "machine's CPUs."
     )
+
+
+def _study(row: "RecipeResult") -> tuple[Cell, Cell, Cell]:
+    found = row.study_columns
+    return found.utilization_pct, found.memory_allocated_pct, found.points
 
 
 def _three(estimate: "Estimate | None") -> tuple[Cell, Cell, Cell]:

@@ -74,7 +74,7 @@ def capture(
     program = [_checked(command), *command[1:]]
     nsys = nsys_asked(os.environ) if capture == "nsys" else None
     run = new_run(out, run_name or default_run_name(_plain_name(program[0])))
-    devices, uuids = visible_gpus()
+    devices, uuids = visible_gpus(os.environ)
     manifest = _manifest(run, list(command), devices)
     run.write_manifest(manifest)
     if nsys and (minded := remark(nsys)):

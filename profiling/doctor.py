@@ -172,7 +172,7 @@ def _gpus(machine: Machine) -> Result:
         fp8 = "native" if gpu.capability >= (8, 9) else "emulated"
         mx = "native" if gpu.capability >= (10, 0) else "emulated"
         major, minor = gpu.capability
-        size = f"{gpu.memory_bytes / 2**30:.1f} GiB"
+        size = "memory not told" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.1f} GiB"
         said.append(f"{gpu.name}, {size}, compute capability {major}.{minor}: FP8 {fp8}, mxfp8 {mx}")
     return Result(state="ok", detail="; ".join(said))
 

@@ -17,7 +17,8 @@ class Gpu(NamedTuple):
     """One GPU as NVML has it."""
 
     name: str
-    memory_bytes: int
+    memory_bytes: int | None
+    """None where the driver does not tell."""
     capability: tuple[int, int]
     counters: tuple[str, ...]
     lacking: Mapping[str, str]
@@ -139,10 +140,12 @@ def _nvml() -> Nvml:
 def _gpu(handle: Any) -> Gpu:
     import pynvml
 
+    from .gpus import memory_bytes
     from .nvml_calls import CHEAP, DEAR, Handles
 
+    readers = CHEAP | DEAR | {"gpm": _gpm, "processes": _processes}
     works, lacking = [], {}
-    for name, read in (CHEAP | DEAR).items():
+    for name, read in readers.items():
         try:
             values = read(Handles(handle, handle))
             refused = next((value for value in values.values() if isinstance(value, pynvml.NVMLError)), None)
@@ -153,8 +156,24 @@ def _gpu(handle: Any) -> Gpu:
             lacking[name] = str(error)
     return Gpu(
         name=str(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        memory_bytes=memory_bytes(handle),
         capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
         counters=tuple(works),
         lacking=lacking,
     )
+
+
+def _gpm(device: Any) -> dict[str, Any]:
+    """Whether the means of GPM can be had; NVMLError where not."""
+    from .gpm import Gpm
+
+    Gpm(device).close()
+    return {}
+
+
+def _processes(device: Any) -> dict[str, Any]:
+    """Whether memory by process can be had; NVMLError where not."""
+    from .nvml_calls import processes
+
+    processes(device)
+    return {}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -53,6 +54,13 @@ class FakeDriver:
         rules = self.folder / "scenario.txt"
         rules.write_text(scenario)
         return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML_SCENARIO": str(rules)}
+
+    def answer(self, code: str, scenario: str, **variables: str) -> Any:
+        """What a program prints as JSON on a machine with this driver."""
+        program = f"import json; {code}"
+        environment = {**self.environment(scenario), **variables}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=True)
+        return msgspec.json.decode(done.stdout)
 
     def readings(self, scenario: str, *, times: str = "0", uuids: tuple[str, ...] = ("GPU-fake-0",)) -> list[Sample]:
         script = Path(__file__).with_name("nvml_readings.py")

@@ -8,92 +8,18 @@
  *   process.<pid> <bytes>          a process computes there; 0: no more; -1: the driver does not tell its memory
  *   gpm.<metric id> <1/1000 %>     a GPM metric; gpm.support 1: the device has GPM
  *   xid <number>                   an event, at that time
+ *   pci_bus <number>               where the GPU sits; without it GPU n has bus n + 1
+ *   model <number>                 its name is NVIDIA Fake <number>
+ *   capability <number>            100 * major + minor of its compute capability; without it 900
  *
  * Counters of newer drivers that no line names are not supported; the older ones read 0. Time stands still unless
  * fake_nvml_set_ms moves it, and a delay moves it too; with $FAKE_NVML_EPOCH it is the wall clock since the Unix time
- * (us) in the file of that name, which the first process to start NVML writes. Compiled with -DOLD_DRIVER it lacks the calls that older drivers lack.
+ * (us) in the file of that name, which the first process to start NVML writes. Compiled with -DOLD_DRIVER it lacks the
+ * calls that older drivers lack.
  */
 #include <limits.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-typedef int nvmlReturn_t;
-typedef unsigned long long u64;
-enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, TIMEOUT = 10, VERSION_MISMATCH = 25
-};
-enum { GPUS = 16, INSTANCES = 8, RULES = 2048, NO_INSTANCE = 0 };
-
-/* Handle of a GPU (instance 0) or of a MIG instance, counted from 1. */
-struct device { int gpu, instance; };
-static struct device devices[GPUS][INSTANCES];
-
-static struct { long ms; int gpu, instance; char key[40]; long long value; } rules[RULES];
-static int rule_count, open_count, gpu_count, open_samples, open_events;
-static long long now_us, epoch_us;
-
-static long long now(void) {
-    struct timespec t;
-    if (!epoch_us) return now_us;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * 1000000LL + t.tv_nsec / 1000 - epoch_us;
-}
-
-void fake_nvml_set_ms(long ms) { now_us = ms * 1000LL; }
-long long fake_nvml_us(void) { return now(); }
-int fake_nvml_held(void) { return open_samples + open_events; }
-
-static int matches(int i, struct device d) {
-    return rules[i].gpu < 0 || (rules[i].gpu == d.gpu && rules[i].instance == d.instance);
-}
-
-static int find_at(struct device d, const char *key, long long us, long long *value) {
-    int found = 0;
-    for (int i = 0; i < rule_count; i++)
-        if (rules[i].ms * 1000LL <= us && matches(i, d) && !strcmp(rules[i].key, key)) *value = rules[i].value, found = 1;
-    return found;
-}
-
-static int find(struct device d, const char *key, long long *value) { return find_at(d, key, now(), value); }
-
-static void wait_us(long long us) {
-    struct timespec t = {us / 1000000, us % 1000000 * 1000};
-    if (epoch_us) nanosleep(&t, NULL);
-    else now_us += us;
-}
-
-static long long epoch(const char *path) {
-    struct timespec t;
-    long long us = 0;
-    FILE *file;
-    clock_gettime(CLOCK_REALTIME, &t);
-    if ((file = fopen(path, "wx"))) fprintf(file, "%lld", us = t.tv_sec * 1000000LL + t.tv_nsec / 1000);
-    else if ((file = fopen(path, "r")) && fscanf(file, "%lld", &us) != 1) us = 0;
-    if (file) fclose(file);
-    return us;
-}
-
-static void load(void) {
-    const char *path = getenv("FAKE_NVML_SCENARIO"), *clock = getenv("FAKE_NVML_EPOCH");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char device[16];
-    epoch_us = clock ? epoch(clock) : 0;
-    rule_count = 0, gpu_count = 4;
-    while (file && rule_count < RULES && fscanf(file, "%ld %15s %39s %lld", &rules[rule_count].ms, device,
-                                                rules[rule_count].key, &rules[rule_count].value) == 4) {
-        rules[rule_count].gpu = -1, rules[rule_count].instance = NO_INSTANCE;
-        sscanf(device, "%d.%d", &rules[rule_count].gpu, &rules[rule_count].instance);
-        if (!strcmp(rules[rule_count].key, "gpus")) gpu_count = (int)rules[rule_count].value;
-        rule_count++;
-    }
-    if (file) fclose(file);
-    for (int g = 0; g < GPUS; g++)
-        for (int i = 0; i < INSTANCES; i++) devices[g][i].gpu = g, devices[g][i].instance = i;
-}
+#include "fake_nvml_scenario.h"
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     long long error = 0;
@@ -174,9 +100,36 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct device *mig, unsigned *id) {
 
 nvmlReturn_t nvmlDeviceIsMigDeviceHandle(struct device *d, unsigned *is) { *is = d->instance != 0; return SUCCESS; }
 nvmlReturn_t nvmlDeviceGetIndex(struct device *d, unsigned *index) { *index = (unsigned)d->gpu; return SUCCESS; }
-nvmlReturn_t nvmlDeviceGetName(struct device *d, char *out, unsigned n) { (void)d; return text("NVIDIA Fake", out, n); }
+
+nvmlReturn_t nvmlDeviceGetName(struct device *d, char *out, unsigned n) {
+    long long model = 0;
+    char name[40] = "NVIDIA Fake";
+    if (find(*d, "model", &model)) snprintf(name, sizeof name, "NVIDIA Fake %lld", model);
+    return text(name, out, n);
+}
+
 nvmlReturn_t nvmlDeviceGetUUID(struct device *d, char *out, unsigned n) {
-    snprintf(out, n, "GPU-fake-%d", d->gpu);
+    if (d->instance) snprintf(out, n, "MIG-fake-%d-%d", d->gpu, d->instance);
+    else snprintf(out, n, "GPU-fake-%d", d->gpu);
+    return SUCCESS;
+}
+
+struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char name[32]; };
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct device *d, struct pci *pci) {
+    long long bus = d->gpu + 1;
+    find(*d, "pci_bus", &bus);
+    memset(pci, 0, sizeof *pci);
+    pci->bus = (unsigned)bus;
+    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
+    snprintf(pci->name, sizeof pci->name, "00000000:%02X:00.0", pci->bus);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct device *d, int *major, int *minor) {
+    long long capability = 900;
+    find(*d, "capability", &capability);
+    *major = (int)capability / 100, *minor = (int)capability % 100;
     return SUCCESS;
 }
 
@@ -231,6 +184,20 @@ nvmlReturn_t nvmlDeviceGetTemperature(struct device *d, int sensor, unsigned *ce
 }
 nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct device *d, u64 *reasons) {
     return wide_of(d, "throttle_reasons", "throttle_reasons", reasons);
+}
+
+struct memory_v1 { u64 total, free, used; };
+
+/* Here what the driver keeps for itself is among what is used. */
+nvmlReturn_t nvmlDeviceGetMemoryInfo(struct device *d, struct memory_v1 *memory) {
+    u64 reserved = 0;
+    nvmlReturn_t code;
+    if ((code = wide_of(d, "memory", "memory_total", &memory->total))) return code;
+    if ((code = wide_of(d, "memory", "memory_reserved", &reserved))) return code;
+    if ((code = wide_of(d, "memory", "memory_used", &memory->used))) return code;
+    memory->used += reserved;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
 }
 
 /* Totals since the driver was loaded (0), or of the board's whole life (1), a million more here. */
@@ -354,62 +321,5 @@ nvmlReturn_t nvmlDeviceGetFieldValues(struct device *d, int count, struct field 
     return SUCCESS;
 }
 
-struct gpm_sample { struct device device; long long us; };
-struct gpm_metric { unsigned id; nvmlReturn_t code; double value; const char *names[3]; };
-struct gpm_metrics { unsigned version, count; struct gpm_sample *first, *second; struct gpm_metric metrics[]; };
-struct gpm_support { unsigned version, supported; };
-
-nvmlReturn_t nvmlGpmQueryDeviceSupport(struct device *d, struct gpm_support *support) {
-    long long value = 0;
-    nvmlReturn_t code = check(d, "gpm");
-    if (code) return code;
-    if (support->version != 1) return VERSION_MISMATCH;
-    find(*d, "gpm.support", &value);
-    support->supported = (unsigned)value;
-    return SUCCESS;
-}
-nvmlReturn_t nvmlGpmSampleAlloc(struct gpm_sample **sample) {
-    *sample = calloc(1, sizeof **sample), open_samples++;
-    (*sample)->us = -1;
-    return SUCCESS;
-}
-nvmlReturn_t nvmlGpmSampleFree(struct gpm_sample *sample) { free(sample), open_samples--; return SUCCESS; }
-
-nvmlReturn_t nvmlGpmMigSampleGet(struct device *d, unsigned instance, struct gpm_sample *sample) {
-    nvmlReturn_t code = check(d, "gpm");
-    if (code) return code;
-    if (d->instance || instance >= INSTANCES || !sample) return INVALID_ARGUMENT;
-    sample->device = devices[d->gpu][instance], sample->us = now();
-    return SUCCESS;
-}
-nvmlReturn_t nvmlGpmSampleGet(struct device *d, struct gpm_sample *sample) { return nvmlGpmMigSampleGet(d, 0, sample); }
-
-/* The mean of a step function, its lines in order of time; what it may be over less than 100 ms, none can rely on. */
-static double mean(struct device d, const char *key, long long from, long long to) {
-    double sum = 0;
-    long long value = 0, at = from;
-    if (to - from < 100000) return NAN;
-    find_at(d, key, from, &value);
-    for (int i = 0; i < rule_count; i++) {
-        long long us = rules[i].ms * 1000LL;
-        if (us <= from || us >= to || strcmp(rules[i].key, key) || !matches(i, d)) continue;
-        sum += (double)value * (double)(us - at), at = us, value = rules[i].value;
-    }
-    return (sum + (double)value * (double)(to - at)) / (double)(to - from) / 1000;
-}
-
-nvmlReturn_t nvmlGpmMetricsGet(struct gpm_metrics *get) {
-    struct gpm_sample *a = get->first, *b = get->second;
-    if (get->version != 1) return VERSION_MISMATCH;
-    if (!a || !b || a->us < 0 || b->us < a->us || memcmp(&a->device, &b->device, sizeof a->device)) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < get->count; i++) {
-        struct gpm_metric *metric = &get->metrics[i];
-        char key[40];
-        long long value;
-        snprintf(key, sizeof key, "gpm.%u", metric->id);
-        metric->code = find_at(a->device, key, b->us, &value) ? SUCCESS : NOT_SUPPORTED;
-        if (metric->code == SUCCESS) metric->value = mean(a->device, key, a->us, b->us);
-    }
-    return SUCCESS;
-}
+#include "fake_nvml_gpm.h"
 #endif

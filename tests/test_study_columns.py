@@ -1,8 +1,11 @@
 """The study's two W&B columns from our readings: worked out by hand, and against W&B itself on the fake driver."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -10,6 +13,11 @@ import pytest
 from fake_driver import H200, FakeDriver
 
 from stepscope.analyzers.telemetry import StudyColumns, study_columns
+from stepscope.dashboards.cli import main
+from stepscope.record.jsonl import JsonlWriter
+from stepscope.record.manifest import Device, Manifest, Outcome, World
+from stepscope.record.recipes import CAPTURED
+from stepscope.record.run import RunDir
 from stepscope.record.telemetry import GpuSample, HostSample, Sample, read_telemetry
 
 S = 1_000_000_000
@@ -56,6 +64,70 @@ def test_a_gpu_that_has_been_lost_gives_no_more_points() -> None:
 def test_a_column_that_cannot_be_says_why(telemetry: list[Sample], end: int, why: str) -> None:
     found = study_columns({0: telemetry}, 0, end * S)
     assert (found.utilization_pct, found.memory_allocated_pct, found.missing) == (None, None, why)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a run of 50 s with readings of one GPU."""
+
+    def record(name: str, samples: list[Sample], *, ended: bool = True) -> Path:
+        run = RunDir(tmp_path / "runs" / name)
+        run.path.mkdir(parents=True)
+        manifest = Manifest(
+            run=name,
+            recipe=CAPTURED,
+            emulated=False,
+            config={},
+            world=World(size=1, nodes=1, backend="none"),
+            devices=[Device(kind="cuda", name="NVIDIA H200", memory_bytes=80 * 10**9)],
+            model={},
+            versions={},
+            argv=[],
+            started_ns=0,
+            ended_ns=50 * S if ended else None,
+            outcome=Outcome(state="completed", exit_code=0),
+        )
+        run.write_manifest(manifest)
+        with JsonlWriter(run.telemetry_path(0)) as file:
+            for sample in samples:
+                file.write(sample)
+        return run.path.parent
+
+    return record
+
+
+def test_compare_shows_the_columns_on_demand_as_means_over_repeats(
+    recorded: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded("a", readings(51))  # 15, 30, 45
+    runs = recorded("b", readings(31), ended=False)  # 15, 30
+    assert main(["compare", str(runs), "--wandb-compatible"]) == 0
+    shown = capsys.readouterr().out
+    title, heading, _, row, *_ = (line for line in shown[shown.index("As W&B has it") :].splitlines() if line.strip())
+    assert heading.split("  ")[-1].strip() == "points"
+    assert row.split() == ["captured", "26.2", "%", "50.0", "%", "5"]  # of 30 and 22.5
+    assert main(["compare", str(runs)]) == 0
+    assert title not in capsys.readouterr().out
+    assert main(["compare", str(runs), "--format", "json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["recipes"]
+    assert found["study_columns"] == {
+        "utilization_pct": 26.25, "memory_allocated_pct": 50.0, "points": 5, "missing": None
+    }  # fmt: skip
+    assert main(["compare", str(runs), "--format", "csv"]) == 0
+    [line] = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (line["wandb_utilization_pct"], line["wandb_points"]) == ("26.25", "5")
+
+
+def test_one_repeat_without_a_column_leaves_it_unmeasured_and_says_why(
+    recorded: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded("a", readings(51))
+    runs = recorded("b", [HostSample(t_ns=0)])
+    assert main(["compare", str(runs), "--wandb-compatible"]) == 0
+    shown = capsys.readouterr().out
+    assert "Not measured: there are no GPU readings." in shown
+    _, _, _, row, *_ = (line for line in shown[shown.index("As W&B has it") :].splitlines() if line.strip())
+    assert row.split() == ["captured", "not", "measured", "not", "measured", "3"]
 
 
 @pytest.mark.slow
