@@ -215,6 +215,7 @@ def test_a_step_that_the_run_does_not_have_is_refused() -> None:
         resolved(Config(steps=4, memory_detail=5), Hardware(gpus=0, capability=None, cores=2), {})
 
 
+@pytest.mark.slow
 def test_a_sharded_run_accounts_for_its_shards_and_trains_the_same(tmp_path: Path, qa_file: Path) -> None:
     runs = []
     for name, more in (("on", ["--memory-detail", "3"]), ("off", [])):

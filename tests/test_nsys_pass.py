@@ -323,6 +323,7 @@ def test_a_run_with_both_profilers_has_both_and_its_steps_are_those_of_the_run_a
         assert "void gemm<float>(int)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_pass_without_a_report_leaves_the_run_and_its_exit_code_as_they_are(
     tmp_path: Path, qa_file: Path, programs: Path
 ) -> None:

@@ -353,6 +353,7 @@ def test_a_run_writes_statistics_of_its_due_steps_marks_them_and_trains_the_same
     assert runs[1].numerics() == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_statistics_of_undone_steps_again(tmp_path: Path, qa_file: Path) -> None:
     words = [sys.executable, "-m", "stepscope.trainer", "--recipe", "tensorwise", "--model", "pico", "--seq-len", "64"]
     words += ["--steps", "3", "--no-profile", "--nproc", "1", "--eval-samples", "0", "--data", str(qa_file)]
@@ -369,6 +370,7 @@ def test_a_resumed_run_takes_the_statistics_of_undone_steps_again(tmp_path: Path
     assert {line.step for line in before} == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_run_in_bf16_says_that_it_has_no_statistics(tmp_path: Path, qa_file: Path) -> None:
     words = [sys.executable, "-m", "stepscope.trainer", "--model", "pico", "--seq-len", "64", "--steps", "2"]
     words += ["--no-profile", "--nproc", "1", "--eval-samples", "0", "--data", str(qa_file), "--out", str(tmp_path)]

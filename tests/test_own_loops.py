@@ -160,7 +160,7 @@ def test_a_loop_that_is_left_in_good_order_has_not_failed(tmp_path: Path, error:
 def test_a_child_that_is_forked_within_writes_nothing(tmp_path: Path) -> None:
     code = """if True:
         import os, sys
-        from stepscope.profiling import capture
+        from stepscope.profiling.capture import capture
         with capture(sys.argv[1], window=None, telemetry_period=0) as recorded:
             recorded.step(loss=1.0)
             if os.fork() == 0:

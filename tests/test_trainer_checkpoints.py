@@ -166,6 +166,7 @@ def test_a_run_killed_while_it_trains_goes_on_float_for_float(straight: Path, tm
     assert len(manifest.resumed) == 1
 
 
+@pytest.mark.slow
 def test_a_stop_asked_for_writes_a_checkpoint_and_another_number_of_ranks_can_go_on(
     straight: Path, tmp_path: Path, qa_file: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_disk_too_full_for_a_checkpoint_keeps_the_last_one_and_with_room_made_
     assert run.manifest().outcome.state == "completed"
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_traces_and_telemetry_alone_and_the_steps_with_one_line(disk: Path, qa_file: Path) -> None:
     fill(disk, but=MIB // 8)
     code, stderr = finish(start(TRAINER, disk, qa_file, "--steps", "5000", "--telemetry-period", "0.2"))
@@ -137,6 +138,7 @@ def test_a_full_disk_ends_traces_and_telemetry_alone_and_the_steps_with_one_line
     assert [path for path in run.path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_goes_away_stops_the_run_with_one_line(tmp_path: Path, qa_file: Path) -> None:
     process = start(TRAINER, tmp_path, qa_file, "--steps", "5000", "--no-profile")
     run = RunDir(tmp_path / "run")

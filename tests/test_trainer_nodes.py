@@ -101,6 +101,7 @@ def test_nodes_that_read_other_data_are_told_so(tmp_path: Path, qa_file: Path) -
         assert "--data: node 1 has read other data than rank 0" in line
 
 
+@pytest.mark.slow
 def test_nodes_that_do_not_share_the_folder_are_told_so_and_leave_no_run(tmp_path: Path, qa_file: Path) -> None:
     codes, stderrs = finish(start(tmp_path, qa_file, "--out", "own", "--steps", "3"))
     assert codes == [1, 1]

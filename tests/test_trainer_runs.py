@@ -148,6 +148,7 @@ def test_a_killed_worker_is_named_and_what_was_recorded_stays(tmp_path: Path, qa
     assert psutil.Process().children() == []
 
 
+@pytest.mark.slow
 def test_a_diverging_run_stops_with_the_reason_in_one_line(tmp_path: Path, qa_file: Path) -> None:
     code, _, stderr = finish(start(tmp_path, qa_file, "--steps", "20", "--lr", "1e30", "--no-profile"))
     assert code == 1
@@ -173,6 +174,7 @@ def test_the_same_module_runs_under_torchrun(tmp_path: Path, qa_file: Path) -> N
     assert sorted(run.steps()) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_run_of_epochs_has_the_steps_that_its_data_make(tmp_path: Path, qa_file: Path) -> None:
     # 120 examples less 4 held out, 2 processes with 2 rows a step: 0.1 × 116 / 4 = 2.9 steps.
     code, _, stderr = finish(start(tmp_path, qa_file, "--epochs", "0.1", "--profile-active", "1"))

@@ -182,6 +182,7 @@ def once_training(process: subprocess.Popen[str], run: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_noted_the_others_go_on_and_resume_repeats_it(tmp_path: Path, qa_file: Path) -> None:
     folder = tmp_path / "s"
     flags = [*SMALL, "--data", str(qa_file), "--out", str(tmp_path), "--run-name", "s", "--steps", "25"]
