@@ -105,7 +105,7 @@ class TorchWindow:
                 with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
-            profiler.current_action = profiler.schedule(self._step)  # it has looked at step 0 for its first
+            profiler.current_action = profiler.schedule(self._step)  # type: ignore[assignment]  # it looked at step 0
             profiler.start()
             self._profiler = profiler
         return self
