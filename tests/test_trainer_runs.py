@@ -12,6 +12,7 @@ import pytest
 
 from stepscope.record.run import RunDir
 from stepscope.record.telemetry import HostSample
+from stepscope.trainer.stopping import elected
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "4"]
@@ -114,6 +115,12 @@ def test_ctrl_c_ends_the_run_after_a_whole_step_and_keeps_it(
     assert outcome.message == f"stopped by {signum.name} after step {len(steps[0])}"
     assert len(steps[0]) == len(steps[1]) == outcome.steps
     assert "Traceback" not in stderr
+
+
+def test_ranks_that_heard_different_signals_agree_on_one_of_them() -> None:
+    assert elected([0, 0, 0]) == 0
+    assert elected([0, 3, 1]) == signal.SIGTERM
+    assert elected([1, 1, 0]) == signal.SIGINT
 
 
 def test_workers_whose_launcher_is_killed_finish_the_step_and_end(tmp_path: Path, qa_file: Path) -> None:

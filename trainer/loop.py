@@ -23,7 +23,7 @@ from .learning_rate import lr_factor
 from .precision import precompute_scales
 from .ranks import CommonError
 from .sharding import accumulate
-from .stopping import StopRequest
+from .stopping import SIGNALS, StopRequest, elected
 from .watch import Watch
 
 _THIS_PROCESS = psutil.Process()
@@ -157,10 +157,11 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
         job.optimizer.zero_grad()
         if job.recipe.precompute_scales:
             precompute_scales(job.model)
-    agreed, signum = torch.zeros(3, dtype=torch.float64, device=job.device), stop.asked()
-    agreed[0], agreed[1], agreed[2] = summed, bool(signum), signum
+    asked = stop.asked()
+    agreed = torch.tensor([0.0, *(asked == signum for signum in SIGNALS)], dtype=torch.float64, device=job.device)
+    agreed[0] = summed
     dist.all_reduce(agreed)
-    total, asked, signums = agreed.tolist()
+    total, *votes = agreed.tolist()
     loss_of_all, norm_of_all = total / tokens_of_all, float(grad_norm)
     # A norm that is no number has made the weights none too: no checkpoint may be written of them.
     for what, value in (("loss", loss_of_all), ("gradient norm", norm_of_all)):
@@ -170,7 +171,7 @@ def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -
                 f"{lr:.3g}), warm up longer, or look at the last steps in the run's folder"
             )
     tokens = sum(batch.tokens for batch in batches)
-    return Learned(loss_of_all, norm_of_all, lr, tokens, tokens_of_all, round(signums / asked) if asked else 0)
+    return Learned(loss_of_all, norm_of_all, lr, tokens, tokens_of_all, elected(votes))
 
 
 def _measured(job: Job, clock: StepClock) -> dict[str, Any]:

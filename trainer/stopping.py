@@ -6,6 +6,7 @@ it any more, and a resumed run would have two writers.
 
 import os
 import signal
+from collections.abc import Sequence
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,6 +49,12 @@ class StopRequest:
         self.signum = self.signum or signum
         if not self.training:
             raise Stopped(signum)
+
+
+def elected(votes: Sequence[float]) -> int:
+    """The signal that most ranks have received, `votes` being counted in the order of SIGNALS; 0 where none has any."""
+    most = max(votes)
+    return SIGNALS[votes.index(most)] if most else 0
 
 
 def nothing_recorded(signum: int) -> str:
