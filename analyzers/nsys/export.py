@@ -94,6 +94,14 @@ class Export:
         """All rows of a query that has few."""
         return self._small.execute(query).fetchall()
 
+    def last_row(self, table: str) -> int | None:
+        """The highest row number of a table, from which it can be read in stretches; None where it has none."""
+        try:
+            [(last,)] = self.small(f'SELECT max(rowid) FROM "{table}"')
+        except sqlite3.OperationalError:  # a view, or a table without row numbers
+            return None
+        return last if isinstance(last, int) else None
+
     @contextmanager
     def batches(self, query: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatchReader]:
         """The rows of a query as Arrow batches with the columns and types of `types`; a missing text is ''.

@@ -5,7 +5,8 @@ values, deviations the sample's (n − 1; 0 for a single one). MB = 10⁶ bytes.
 name.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from ...record.errors import ConfigError
 from .export import Export, quoted
+from .summaries import summarise
 
 Value = str | int | float
 Row = tuple[Value, ...]
@@ -56,16 +58,16 @@ def _kernel_rows(export: Export) -> list[Row] | None:
     table = export.table("CUPTI_ACTIVITY_KIND_KERNEL")
     if table is None:
         return None
-    return _with_share(_named(export, f"SELECT demangledName AS name, end - start AS value FROM {table} {_INTERVALS}"))
+    return _with_share(_named(export, table, "demangledName", export.strings()))
 
 
 def _api_rows(export: Export) -> list[Row] | None:
     table = export.table("CUPTI_ACTIVITY_KIND_RUNTIME")
     if table is None:
         return None
-    query = f"SELECT nameId AS name, end - start AS value FROM {table} {_INTERVALS}"
     # Names carry the CUDA version that introduced them; nsys takes it off where it has four digits, and leaves _v10000.
-    return _with_share(_named(export, query, shown="regexp_replace(text, '_v[0-9]{4}$', '')"))
+    names = {number: re.sub("_v[0-9]{4}$", "", name) for number, name in export.strings().items()}
+    return _with_share(_named(export, table, "nameId", names))
 
 
 def _memory_time_rows(export: Export) -> list[Row] | None:
@@ -98,14 +100,10 @@ def _memory_query(export: Export, value: str) -> str | None:
     return " UNION ALL ".join(parts) if parts else None
 
 
-def _named(export: Export, query: str, shown: str = "text") -> list[Row]:
-    """Statistics of a query of value by name, the name being a string's id; `shown` says how its text is grouped."""
-    strings = export.strings()
-    names = pa.table({"id": pa.array(strings.keys(), _LONG), "text": pa.array(strings.values(), _TEXT)})
-    with duckdb.connect() as database, export.batches(query, {"name": _LONG, "value": _LONG}) as given:
-        database.register("given", given)
-        database.register("names", names)
-        return _statistics(database, f"SELECT {shown} AS name, value FROM given LEFT JOIN names ON id = name")
+def _named(export: Export, table: str, name_id: str, names: Mapping[int, str]) -> list[Row]:
+    """Durations of a table's rows by name."""
+    found = summarise(export, table, name_id=name_id, value='"end" - start', where='"end" >= start', names=names)
+    return [(of.total, of.count, of.mean, of.median, of.least, of.most, of.deviation, of.name) for of in found]
 
 
 def _summed(export: Export, query: str) -> list[Row]:

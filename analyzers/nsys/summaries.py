@@ -1,0 +1,108 @@
+"""Count, total, mean, median, least, most and deviation of a number by name, over tables of millions of rows.
+
+Rows are counted by name and value while they stream out of the export, so that what stays in memory grows with the
+number of different values and not with the rows. A large table is read in several stretches of row numbers at once.
+Sums are exact; a median is the mean of the two middle values; a deviation is the sample's (n − 1), 0 for a single row.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+import pyarrow as pa
+
+from .export import Export
+
+_LONG = pa.int64()
+_WORTH_SPLITTING = 200_000
+"""Rows below which a second reader costs more than it saves."""
+_MOST_READERS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The statistics of one name, in the unit of the values."""
+
+    name: str
+    count: int
+    total: int
+    mean: float
+    median: float
+    least: int
+    most: int
+    deviation: float
+
+
+def summarise(
+    export: Export, table: str, *, name_id: str, value: str, where: str = "true", names: Mapping[int, str] | None = None
+) -> list[Summary]:
+    """What `value` is for each name, largest total first, then by name.
+
+    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. `names` says
+    what an id is called, the export's strings if it is None; ids with the same name are one, and those without are `?`.
+    """
+    names = export.strings() if names is None else names
+    labels = sorted({"?", *names.values()})
+    number = {label: index for index, label in enumerate(labels)}
+    known = {"id": pa.array(names, _LONG), "label": pa.array([number[name] for name in names.values()], _LONG)}
+    rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
+    with ExitStack() as stack:
+        database = stack.enter_context(duckdb.connect())
+        database.register("known", pa.table(known))
+        parts = []
+        for index, stretch in enumerate(_stretches(export, table)):
+            types = {"name": _LONG, "value": _LONG}
+            given = stack.enter_context(export.batches(f"{rows} AND {stretch}", types))
+            database.register(f"part{index}", given)
+            parts.append(f"SELECT name, value FROM part{index}")
+        found = database.execute(_STATISTICS.format(rows=" UNION ALL ".join(parts), unknown=number["?"])).fetchall()
+    return [_summary(labels[label], *row) for label, *row in found]
+
+
+_STATISTICS = """
+WITH counted AS (SELECT name, value, count(*) AS n FROM ({rows}) WHERE value IS NOT NULL GROUP BY ALL),
+named AS (
+    SELECT coalesce(label, {unknown}) AS label, value, sum(n)::BIGINT AS n
+    FROM counted LEFT JOIN known ON id = name GROUP BY ALL
+),
+ordered AS (
+    SELECT *, sum(n) OVER (PARTITION BY label ORDER BY value)::BIGINT AS reached,
+        sum(n) OVER (PARTITION BY label)::BIGINT AS rows,
+        sum(value::DOUBLE * n) OVER (PARTITION BY label) / rows AS near
+    FROM named
+)
+SELECT label, any_value(rows), sum(value::HUGEINT * n) AS total, min(value), max(value),
+    min(value) FILTER (reached >= (rows + 1) // 2), min(value) FILTER (reached >= (rows + 2) // 2),
+    sum(n * (value - near) * (value - near))
+FROM ordered GROUP BY label ORDER BY total DESC, label
+"""
+# `near` is the mean as a float: what is left of it in a sum of squared distances is far below the last digit shown.
+
+
+def _summary(
+    name: str, count: int, total: int, least: int, most: int, lower: int, upper: int, squares: float
+) -> Summary:
+    return Summary(
+        name=name,
+        count=count,
+        total=total,
+        mean=total / count,
+        median=(lower + upper) / 2,
+        least=least,
+        most=most,
+        deviation=(squares / (count - 1)) ** 0.5 if count > 1 else 0.0,
+    )
+
+
+def _stretches(export: Export, table: str) -> Sequence[str]:
+    """Conditions on row numbers that cut a table into as many parts as are worth reading at once."""
+    last = export.last_row(table)
+    readers = min(len(os.sched_getaffinity(0)), _MOST_READERS)
+    if last is None or last < _WORTH_SPLITTING or readers == 1:
+        return ["true"]
+    edges = [last * index // readers for index in range(1, readers)]
+    within = [f"rowid > {low} AND rowid <= {high}" for low, high in pairwise(edges)]
+    return [f"rowid <= {edges[0]}", *within, f"rowid > {edges[-1]}"]
