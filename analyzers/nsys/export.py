@@ -7,17 +7,20 @@ host names that an export may carry are never read.
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-import adbc_driver_sqlite.dbapi as adbc
-import pyarrow as pa
+import adbc_driver_manager as adbc
+import adbc_driver_sqlite
 
 from ...record.errors import TraceError
+
+if TYPE_CHECKING:  # a summary has no need of it, and it is slow to load
+    import pyarrow as pa
 
 AGAIN = "export it again where nsys is: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 
@@ -25,6 +28,8 @@ _MAGIC = b"SQLite format 3\x00"
 _OWN_TABLES = {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "ThreadNames"}
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _SCHEMA_MAJOR = 3
+_FEW = 500
+_BATCHES = {"adbc.sqlite.query.batch_rows": "65536"}
 
 
 class Export:
@@ -103,16 +108,35 @@ class Export:
         return last if isinstance(last, int) else None
 
     @contextmanager
-    def batches(self, query: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatchReader]:
+    def integers(self, query: str, columns: Sequence[str]) -> Iterator[object]:
+        """The rows of a query whose columns are all integers (null where they are not), as an Arrow C stream.
+
+        For DuckDB, which reads it without pyarrow: `database.register("rows", stream)`. It can be read once.
+        """
+        casts = ", ".join(f'CAST("{name}" AS INTEGER) AS "{name}"' for name in columns)
+        driver = adbc_driver_sqlite._driver_path()
+        with ExitStack() as stack:
+            opened = stack.enter_context(adbc.AdbcDatabase(driver=driver, uri=self._uri))
+            connection = stack.enter_context(adbc.AdbcConnection(opened))
+            statement = stack.enter_context(adbc.AdbcStatement(connection))
+            statement.set_options(**_BATCHES)
+            statement.set_sql_query(f"SELECT {casts} FROM ({query})")
+            yield statement.execute_query()[0]
+
+    @contextmanager
+    def batches(self, query: str, types: Mapping[str, "pa.DataType"]) -> Iterator["pa.RecordBatchReader"]:
         """The rows of a query as Arrow batches with the columns and types of `types`; a missing text is ''.
 
         SQLite's columns have no types of their own, and ADBC takes them from the first rows: so each is cast, and no
         text may be null, lest a column that begins with nulls be taken for one of numbers.
         """
+        import adbc_driver_sqlite.dbapi
+        import pyarrow as pa
+
         schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
         casts = ", ".join(_cast(name, kind) for name, kind in types.items())
-        with adbc.connect(self._uri) as connection, connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
+        with adbc_driver_sqlite.dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**_BATCHES)
             cursor.execute(f"SELECT {casts} FROM ({query})")
             batches = (batch.cast(schema) for batch in cursor.fetch_record_batch())
             yield pa.RecordBatchReader.from_batches(schema, batches)
@@ -120,6 +144,16 @@ class Export:
     def strings(self) -> dict[int, str]:
         """StringIds: id → text."""
         return dict(self.small("SELECT id, value FROM StringIds")) if "StringIds" in self.tables else {}
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Those of StringIds that are asked for."""
+        wanted = sorted(id for id in ids if id is not None)
+        if len(wanted) > _FEW:
+            return self.strings()
+        if "StringIds" not in self.tables:
+            return {}
+        marks = ", ".join("?" * len(wanted))
+        return dict(self._small.execute(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", wanted))
 
     def copy_labels(self) -> dict[int, str]:
         """copyKind → words: as the export has them, else as versions before 2022 printed them."""
@@ -174,7 +208,9 @@ def _versioned(name: str, known: str) -> re.Match[str] | None:
     return re.fullmatch(re.escape(name) + r"(?:_V(\d+))?", known)
 
 
-def _cast(name: str, kind: pa.DataType) -> str:
+def _cast(name: str, kind: "pa.DataType") -> str:
+    import pyarrow as pa
+
     if pa.types.is_string(kind):
         return f"""coalesce(CAST("{name}" AS TEXT), '') AS "{name}\""""
     return f'CAST("{name}" AS INTEGER) AS "{name}"'

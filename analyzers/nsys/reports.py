@@ -6,11 +6,10 @@ name.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
-import pyarrow as pa
 
 from ...record.errors import ConfigError
 from .export import Export, quoted
@@ -51,14 +50,11 @@ def report(name: str) -> Report:
     )
 
 
-_LONG, _TEXT = pa.int64(), pa.string()
-
-
 def _kernel_rows(export: Export) -> list[Row] | None:
     table = export.table("CUPTI_ACTIVITY_KIND_KERNEL")
     if table is None:
         return None
-    return _with_share(_named(export, table, "demangledName", export.strings()))
+    return _with_share(_named(export, table, "demangledName"))
 
 
 def _api_rows(export: Export) -> list[Row] | None:
@@ -66,8 +62,7 @@ def _api_rows(export: Export) -> list[Row] | None:
     if table is None:
         return None
     # Names carry the CUDA version that introduced them; nsys takes it off where it has four digits, and leaves _v10000.
-    names = {number: re.sub("_v[0-9]{4}$", "", name) for number, name in export.strings().items()}
-    return _with_share(_named(export, table, "nameId", names))
+    return _with_share(_named(export, table, "nameId", lambda name: re.sub("_v[0-9]{4}$", "", name)))
 
 
 def _memory_time_rows(export: Export) -> list[Row] | None:
@@ -100,15 +95,17 @@ def _memory_query(export: Export, value: str) -> str | None:
     return " UNION ALL ".join(parts) if parts else None
 
 
-def _named(export: Export, table: str, name_id: str, names: Mapping[int, str]) -> list[Row]:
+def _named(export: Export, table: str, name_id: str, shown: Callable[[str], str] = str) -> list[Row]:
     """Durations of a table's rows by name."""
-    found = summarise(export, table, name_id=name_id, value='"end" - start', where='"end" >= start', names=names)
+    found = summarise(export, table, name_id=name_id, value='"end" - start', where='"end" >= start', shown=shown)
     return [(of.total, of.count, of.mean, of.median, of.least, of.most, of.deviation, of.name) for of in found]
 
 
 def _summed(export: Export, query: str) -> list[Row]:
     """Statistics of a query of value by name, the name being text."""
-    with duckdb.connect() as database, export.batches(query, {"name": _TEXT, "value": _LONG}) as given:
+    import pyarrow as pa
+
+    with duckdb.connect() as database, export.batches(query, {"name": pa.string(), "value": pa.int64()}) as given:
         database.register("given", given)
         return _statistics(database, "SELECT name, value FROM given")
 

@@ -6,17 +6,15 @@ Sums are exact; a median is the mean of the two middle values; a deviation is th
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 
 import duckdb
-import pyarrow as pa
 
 from .export import Export
 
-_LONG = pa.int64()
 _WORTH_SPLITTING = 200_000
 """Rows below which a second reader costs more than it saves."""
 _MOST_READERS = 8
@@ -37,36 +35,45 @@ class Summary:
 
 
 def summarise(
-    export: Export, table: str, *, name_id: str, value: str, where: str = "true", names: Mapping[int, str] | None = None
+    export: Export,
+    table: str,
+    *,
+    name_id: str,
+    value: str,
+    where: str = "true",
+    shown: Callable[[str], str] = str,
 ) -> list[Summary]:
     """What `value` is for each name, largest total first, then by name.
 
-    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. `names` says
-    what an id is called, the export's strings if it is None; ids with the same name are one, and those without are `?`.
+    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. Rows whose names
+    are `shown` the same are one group; ids that the export has no text for are `?`.
     """
-    names = export.strings() if names is None else names
-    labels = sorted({"?", *names.values()})
-    number = {label: index for index, label in enumerate(labels)}
-    known = {"id": pa.array(names, _LONG), "label": pa.array([number[name] for name in names.values()], _LONG)}
     rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
     with ExitStack() as stack:
         database = stack.enter_context(duckdb.connect())
-        database.register("known", pa.table(known))
         parts = []
         for index, stretch in enumerate(_stretches(export, table)):
-            types = {"name": _LONG, "value": _LONG}
-            given = stack.enter_context(export.batches(f"{rows} AND {stretch}", types))
+            given = stack.enter_context(export.integers(f"{rows} AND {stretch}", ("name", "value")))
             database.register(f"part{index}", given)
             parts.append(f"SELECT name, value FROM part{index}")
-        found = database.execute(_STATISTICS.format(rows=" UNION ALL ".join(parts), unknown=number["?"])).fetchall()
+        database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts)))
+        ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
+        texts = export.texts(ids)
+        names = {id: shown(texts.get(id, "?")) for id in ids}
+        labels = sorted(set(names.values()))
+        number = {label: index for index, label in enumerate(labels)}
+        columns = [list(names), [number[name] for name in names.values()]]
+        database.execute("CREATE TABLE known AS SELECT unnest($1::BIGINT[]) AS id, unnest($2::INT[]) AS label", columns)
+        found = database.execute(_STATISTICS).fetchall()
     return [_summary(labels[label], *row) for label, *row in found]
 
 
+_COUNTED = """
+CREATE TABLE counted AS SELECT name, value, count(*) AS n FROM ({rows}) WHERE value IS NOT NULL GROUP BY ALL
+"""
 _STATISTICS = """
-WITH counted AS (SELECT name, value, count(*) AS n FROM ({rows}) WHERE value IS NOT NULL GROUP BY ALL),
-named AS (
-    SELECT coalesce(label, {unknown}) AS label, value, sum(n)::BIGINT AS n
-    FROM counted LEFT JOIN known ON id = name GROUP BY ALL
+WITH named AS (
+    SELECT label, value, sum(n)::BIGINT AS n FROM counted JOIN known ON id IS NOT DISTINCT FROM name GROUP BY ALL
 ),
 ordered AS (
     SELECT *, sum(n) OVER (PARTITION BY label ORDER BY value)::BIGINT AS reached,
