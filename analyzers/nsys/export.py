@@ -87,6 +87,8 @@ class Export:
         versions = [(int(found[1] or 1), known) for known in self.tables if (found := _versioned(name, known))]
         for _, known in sorted(versions, reverse=True):
             if self.small(f'SELECT 1 FROM "{known}" LIMIT 1'):
+                if len({"start", "end"} & self.tables[known]) == 1:
+                    raise TraceError(self.path, f"is damaged: its table {known} lacks start or end; {AGAIN}")
                 return known
         return None
 
