@@ -70,7 +70,7 @@ class ParquetFolder:
     @contextmanager
     def _stream(self, query: str) -> Iterator["pa.RecordBatchReader"]:
         with self._database.cursor() as cursor:
-            yield cursor.execute(_translated(query)).to_arrow_reader(_BATCH_ROWS)
+            yield cursor.sql(_translated(query)).to_arrow_reader(_BATCH_ROWS)
 
     def _view(self, file: Path) -> set[str]:
         source = "read_parquet('" + str(file).replace("'", "''") + "')"

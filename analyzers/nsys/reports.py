@@ -116,7 +116,7 @@ def _statistics(database: duckdb.DuckDBPyConnection, source: str) -> list[Row]:
         f"""
         SELECT sum(value)::BIGINT AS total, count(*), avg(value), quantile_cont(value, 0.5), min(value), max(value),
                coalesce(stddev_samp(value), 0), coalesce(name, '?') AS label
-        FROM ({source}) GROUP BY label ORDER BY total DESC, label
+        FROM ({source}) WHERE value IS NOT NULL GROUP BY label ORDER BY total DESC, label
         """
     ).fetchall()
 

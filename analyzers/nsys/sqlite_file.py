@@ -50,7 +50,10 @@ class SqliteFile:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """All rows of a query that has few."""
-        return self._small.execute(query).fetchall()
+        try:
+            return self._small.execute(query).fetchall()
+        except UnicodeDecodeError:  # of a message that quotes what the file has
+            raise sqlite3.DatabaseError("malformed text") from None
 
     def last_row(self, table: str) -> int | None:
         """The highest row number of a table, from which it can be read in stretches; None where it has none."""
