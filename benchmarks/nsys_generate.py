@@ -36,8 +36,14 @@ CREATE TABLE ANALYSIS_DETAILS (globalVid INTEGER NOT NULL, duration INTEGER NOT 
 CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
 CREATE TABLE ThreadNames (nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER);
 CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT,
-    totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, uuid TEXT, cuDevice INTEGER,
-    computeMajor INTEGER, computeMinor INTEGER);
+    isDiscrete INTEGER, l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER,
+    smCount INTEGER, pwGpuId INTEGER, uuid TEXT, luid INTEGER, chipName TEXT, cuDevice INTEGER, ctxswDevPath TEXT,
+    ctrlDevPath TEXT, revision INTEGER, nodeMask INTEGER, constantMemory INTEGER, maxIPC INTEGER,
+    maxRegistersPerBlock INTEGER, maxShmemPerBlock INTEGER, maxShmemPerBlockOptin INTEGER, maxShmemPerSm INTEGER,
+    maxRegistersPerSm INTEGER, threadsPerWarp INTEGER, asyncEngines INTEGER, maxWarpsPerSm INTEGER,
+    maxBlocksPerSm INTEGER, maxThreadsPerBlock INTEGER, maxBlockDimX INTEGER, maxBlockDimY INTEGER,
+    maxBlockDimZ INTEGER, maxGridDimX INTEGER, maxGridDimY INTEGER, maxGridDimZ INTEGER, computeMajor INTEGER,
+    computeMinor INTEGER, smMajor INTEGER, smMinor INTEGER);
 CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT,
     numMultiprocessors INTEGER);
 CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
@@ -110,6 +116,8 @@ def main() -> None:
     parser.add_argument("--ranges", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
     told = parser.parse_args()
+    if told.kernels < len(_blocks(Asked(told.kernels, told.ranges, told.seed))):
+        parser.error("--kernels: every innermost range needs one")
     if told.out.exists():
         sys.exit(f"{told.out}: exists")
     write(told.out, Asked(told.kernels, told.ranges, told.seed))
@@ -223,10 +231,10 @@ def _facts(database: sqlite3.Connection, asked: Asked, stop: int) -> None:
     database.execute("INSERT INTO PROCESSES VALUES (?, ?, 'python')", (GLOBAL_PID, PID))
     threads = [(len(texts) - 1, 0, MAIN), (len(texts), 0, AUTOGRAD)]
     database.executemany("INSERT INTO ThreadNames VALUES (?, ?, ?)", threads)
-    database.execute(
-        """INSERT INTO TARGET_INFO_GPU VALUES
-           (0, 0, 'NVIDIA H200', '0000:18:00.0', 150110011392, 4814848000000, 1980000000, 132, NULL, 0, 9, 0)"""
-    )
+    columns = "vmId, id, name, busLocation, totalMemory, memoryBandwidth, clockRate, smCount, chipName, cuDevice"
+    device = "0, 0, 'NVIDIA H200', '0000:18:00.0', 150110011392, 4814848000000, 1980000000, 132, 'GH100', 0"
+    more, of_more = "computeMajor, computeMinor, smMajor, smMinor", "9, 0, 9, 0"
+    database.execute(f"INSERT INTO TARGET_INFO_GPU ({columns}, {more}) VALUES ({device}, {of_more})")
     database.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, ?, NULL, 132)", (PID,))
     labels = ["Unknown", "Host-to-Device", "Device-to-Host"]
     rows = [(number, None, label) for number, label in enumerate(labels)]
