@@ -17,21 +17,23 @@ class Names:
         self._number: dict[str, int] = {_NO_NAME: 0}
         self._of_id: dict[int | None, int] = {None: 0}
 
-    def indices(self, batch: pa.RecordBatch, text: str, text_id: str) -> pa.Array:
-        """For each row the number of its name, which is the text in one column ('' is none) or the id in another."""
-        ids = batch[text_id].dictionary_encode(null_encoding="encode")
-        wanted = ids.dictionary.to_pylist()
+    def indices(self, rows: int, texts: pa.Array | None, ids: pa.Array | None) -> pa.Array:
+        """For each row the number of its name, which is its text ('' is none), else that of its id."""
+        by_id = pa.repeat(pa.scalar(0, pa.int32()), rows) if ids is None else self._by_id(ids)
+        if texts is None:
+            return by_id
+        met = texts.dictionary_encode()
+        numbers = [self._numbered(name) if name else None for name in met.dictionary.to_pylist()]
+        return pc.coalesce(_looked_up(numbers, met.indices), by_id)
+
+    def _by_id(self, ids: pa.Array) -> pa.Array:
+        met = ids.dictionary_encode(null_encoding="encode")
+        wanted = met.dictionary.to_pylist()
         new = [id for id in wanted if id not in self._of_id]
         if new:
-            texts = self._export.texts(new)
-            self._of_id |= {id: self._numbered(texts.get(id, _NO_NAME)) for id in new}
-        by_id = _looked_up([self._of_id[id] for id in wanted], ids.indices)
-        texts_met = batch[text].dictionary_encode()
-        own = texts_met.dictionary.to_pylist()
-        if own in ([], [""]):
-            return by_id
-        numbers = [self._numbered(name) if name else None for name in own]
-        return pc.coalesce(_looked_up(numbers, texts_met.indices), by_id)
+            known = self._export.texts(new)
+            self._of_id |= {id: self._numbered(known.get(id, _NO_NAME)) for id in new}
+        return _looked_up([self._of_id[id] for id in wanted], met.indices)
 
     def labels(self) -> pa.Array:
         """The names, each in the place of its number."""

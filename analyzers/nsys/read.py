@@ -108,22 +108,22 @@ def _on_thread() -> dict[str, str]:
 def _query(export: Export, table: str, kind: str, columns: dict[str, str], schema: pa.Schema, rank: int) -> pa.Table:
     """Rows that are intervals, a batch at a time in their final form: names become numbers as they come."""
     where = f"AND eventType IN ({_PUSH_POP}, {_START_END})" if kind == "range" else ""
-    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    there = {name: expression for name, expression in columns.items() if expression != "NULL"}
+    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in there.items())
     query = f'SELECT {selected} FROM "{table}" WHERE "end" >= start {where}'
-    types = {name: _TEXT if name in ("name", "style") else _LONG for name in columns}
+    types = {name: _TEXT if name in ("name", "style") else _LONG for name in there}
+    same = {"rank": pa.scalar(rank, pa.int32()), "kind": pa.scalar(kind)}
+    same |= {name: pa.scalar(None, _LONG) for name in columns.keys() - there.keys()}
     names, batches = Names(export), []
-    fixed = {"rank": pa.scalar(rank, pa.int32()), "kind": pa.scalar(kind)}
     with export.batches(query, types) as rows:
         for batch in rows:
-            found = {name: batch[name] for name in columns if name not in ("name", "name_id")}
-            found |= {name: pa.repeat(value, len(batch)) for name, value in fixed.items() if name in schema.names}
-            found["name"] = names.indices(batch, "name", "name_id")
-            batches.append(
-                [
-                    found[field.name] if field.name == "name" else _typed(found[field.name], field.type)
-                    for field in schema
-                ]
+            found = {name: batch[name] for name in there} | {
+                name: pa.repeat(value, len(batch)) for name, value in same.items() if name in schema.names
+            }
+            found["name"] = names.indices(
+                len(batch), found.get("name") if "name" in there else None, found.get("name_id")
             )
+            batches.append([_typed(found[field.name], field) for field in schema])
     labels = names.labels()
     at = schema.get_field_index("name")
     for arrays in batches:
@@ -131,8 +131,11 @@ def _query(export: Export, table: str, kind: str, columns: dict[str, str], schem
     return pa.Table.from_batches([pa.record_batch(arrays, schema=schema) for arrays in batches], schema=schema)
 
 
-def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
+def _typed(values: pa.Array, field: pa.Field) -> pa.Array:
+    """The values as the timeline has them; names are numbers until all are known."""
+    if field.name == "name":
+        return values
+    return values.dictionary_encode() if pa.types.is_dictionary(field.type) else values.cast(field.type)
 
 
 def _joined(parts: list[pa.Table | None], schema: pa.Schema) -> pa.Table:
