@@ -174,9 +174,13 @@ def _findings(export: Export) -> list[Finding]:
         )
         found.append(Finding(code="graphs-recorded-whole", severity="info", text=text))
     if export.carries_environment:
+        name = export.path.name
+        scrubbed = f"stepscope scrub {name} writes"
+        if export.path.is_dir():
+            scrubbed = "stepscope scrub makes of an SQLite export of the same report"
         text = (
-            f"{export.path.name} carries the environment variables of the profiled program, tokens perhaps among them: "
-            f"send on what stepscope scrub {export.path.name} writes, and profile with --discard-environment=true."
+            f"{name} carries the environment variables of the profiled program, tokens perhaps among them: "
+            f"send on what {scrubbed}, and profile with --discard-environment=true."
         )
         found.append(Finding(code="carries-environment", severity="warning", text=text))
     return found
