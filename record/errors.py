@@ -30,6 +30,7 @@ class TraceError(UserError):
         """`path` is the file, `what` says what is wrong with it and what to do."""
         super().__init__(f"{path}: {what}")
         self.path = Path(path)
+        self.what = what
 
 
 def first_line(error: BaseException) -> str:

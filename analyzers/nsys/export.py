@@ -1,30 +1,34 @@
-"""An SQLite export of Nsight Systems, opened read-only: which tables and columns it has, and their rows as Arrow.
+"""An export of Nsight Systems, opened read-only: which tables and columns it has, and their rows as Arrow.
 
-Every version from 2020 on is read: nothing is taken for granted, tables are looked up by name (a `_V2` counts), columns
-by what the table has. Rows come through ADBC in batches, so that memory stays bounded. Environment variables, user and
-host names that an export may carry are never read.
+Either an SQLite file of any version from 2020 on, or a folder of Parquet files (type parquetdir, from 2024.6 on): both
+answer the same SQL, that of SQLite. Nothing is taken for granted, tables are looked up by name (a `_V2` counts),
+columns by what the table has. Rows come in batches, so that memory stays bounded. Environment variables, user and host
+names that an export may carry are never read.
 """
 
 import re
-import sqlite3
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Self
 
-import adbc_driver_sqlite.dbapi as adbc
-import pyarrow as pa
+from ...record.errors import TraceError, first_line
+from .sqlite_file import AGAIN, SqliteFile, check_file, quoted
 
-from ...record.errors import TraceError
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-AGAIN = "export it again where nsys is: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+    from .parquet_folder import ParquetFolder
 
-_MAGIC = b"SQLite format 3\x00"
+__all__ = ["AGAIN", "Export", "check_file", "quoted"]
+
 _OWN_TABLES = {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "ThreadNames"}
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+_ENVIRONMENT = {"META_DATA_CAPTURE": "%ENVIRONMENT_VARIABLE%", "TARGET_INFO_SYSTEM_ENV": "%Environment%"}
 _SCHEMA_MAJOR = 3
+_FEW = 500
 
 
 class Export:
@@ -32,22 +36,24 @@ class Export:
 
     def __init__(self, path: Path) -> None:
         """Open `path` read-only; nothing is written beside it."""
-        check_file(path)
         self.path = path
-        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._file = _opened(path)
         try:
-            self._small = sqlite3.connect(self._uri, uri=True)
-            self.tables = self._catalogue()
+            self.tables = self._file.tables()
             facts = self._facts()
-        except sqlite3.DatabaseError as error:
-            raise TraceError(path, f"is a damaged database ({error}); {AGAIN}") from None
+        except self._file.damage as error:
+            raise self._damaged(error) from None
         if not self.tables.keys() & _OWN_TABLES:
-            raise TraceError(path, "is an SQLite database, but no export of Nsight Systems")
+            raise TraceError(path, f"is an SQLite database, but no export of Nsight Systems{_whose(path, self.tables)}")
         self.product = facts.get("EXPORT_PRODUCT_VERSION")
         """Such as `2024.6.2.225`; None before 2022."""
         self.schema_version = facts.get("EXPORT_SCHEMA_VERSION")
+        self.report_name = _base_name(facts.get("EXPORT_PARAM_INPUT_FILE") or facts.get("EXPORT_INPUT_FILE"))
+        """Name of the report that it was made from, if it says so."""
+        self.exported_at = facts.get("EXPORT_TIME_UTC")
+        """Such as `2025-12-06T07:51:29`, if it says so."""
         major = (self.schema_version or "").partition(".")[0]
-        if major.isdigit() and int(major) > _SCHEMA_MAJOR:
+        if major.isdecimal() and int(major) > _SCHEMA_MAJOR:
             raise TraceError(
                 path, f"has schema {self.schema_version}, newer than this program knows ({_SCHEMA_MAJOR}.x); update it"
             )
@@ -58,10 +64,9 @@ class Export:
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         """Close the file; a database found damaged while reading becomes one line."""
-        self._small.close()
-        if isinstance(error, sqlite3.DatabaseError | adbc.Error):
-            line = str(error).splitlines()[0]
-            raise TraceError(self.path, f"is a damaged database ({line}); {AGAIN}") from None
+        self._file.close()
+        if isinstance(error, self._file.damage) or _is_damage(error):
+            raise self._damaged(error) from None
 
     @property
     def format(self) -> str:
@@ -71,18 +76,19 @@ class Export:
     @property
     def carries_environment(self) -> bool:
         """Whether the profiled program's environment variables are in the file."""
-        if "META_DATA_CAPTURE" in self.tables:
-            query = "SELECT 1 FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT_VARIABLE%' LIMIT 1"
-            if self.small(query):
-                return True
-        query = "SELECT 1 FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%Environment%' LIMIT 1"
-        return "TARGET_INFO_SYSTEM_ENV" in self.tables and bool(self.small(query))
+        return any(
+            {"name", "value"} <= self.tables.get(table, set())
+            and self.small(f"SELECT 1 FROM {table} WHERE name LIKE '{like}' AND value <> '' LIMIT 1")
+            for table, like in _ENVIRONMENT.items()
+        )
 
     def table(self, name: str) -> str | None:
         """The table called `name`, or its highest version (`name_V2`); None where it is absent or empty."""
         versions = [(int(found[1] or 1), known) for known in self.tables if (found := _versioned(name, known))]
         for _, known in sorted(versions, reverse=True):
             if self.small(f'SELECT 1 FROM "{known}" LIMIT 1'):
+                if len({"start", "end"} & self.tables[known]) == 1:
+                    raise TraceError(self.path, f"is damaged: its table {known} lacks start or end; {AGAIN}")
                 return known
         return None
 
@@ -92,81 +98,99 @@ class Export:
 
     def small(self, query: str) -> list[tuple[Any, ...]]:
         """All rows of a query that has few."""
-        return self._small.execute(query).fetchall()
+        return self._file.rows(query)
+
+    def last_row(self, table: str) -> int | None:
+        """The highest row number of a table, from which it can be read in stretches; None where it has none."""
+        return self._file.last_row(table)
 
     @contextmanager
-    def batches(self, query: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query as Arrow batches with the columns and types of `types`; a missing text is ''.
+    def integers(self, query: str, columns: Sequence[str]) -> Iterator[object]:
+        """The rows of a query whose columns are all integers (null where they are not), as an Arrow C stream.
 
-        SQLite's columns have no types of their own, and ADBC takes them from the first rows: so each is cast, and no
-        text may be null, lest a column that begins with nulls be taken for one of numbers.
+        For DuckDB, which reads it without pyarrow: `database.register("rows", stream)`. It can be read once.
         """
-        schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
-        casts = ", ".join(_cast(name, kind) for name, kind in types.items())
-        with adbc.connect(self._uri) as connection, connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
-            cursor.execute(f"SELECT {casts} FROM ({query})")
-            batches = (batch.cast(schema) for batch in cursor.fetch_record_batch())
-            yield pa.RecordBatchReader.from_batches(schema, batches)
+        with self._file.integers(query, columns) as stream:
+            yield stream
+
+    @contextmanager
+    def batches(self, query: str, types: Mapping[str, "pa.DataType"]) -> Iterator["pa.RecordBatchReader"]:
+        """The rows of a query as Arrow batches with the columns and types of `types`; a missing text is ''."""
+        with self._file.batches(query, types) as reader:
+            yield reader
 
     def strings(self) -> dict[int, str]:
         """StringIds: id → text."""
-        return dict(self.small("SELECT id, value FROM StringIds")) if "StringIds" in self.tables else {}
+        return dict(self.small("SELECT id, value FROM StringIds")) if self._has_strings else {}
+
+    def texts(self, ids: Sequence[int | None]) -> dict[int, str]:
+        """Those of StringIds that are asked for."""
+        wanted = sorted(id for id in ids if id is not None)
+        if len(wanted) > _FEW or not self._has_strings:
+            return self.strings()
+        listed = ", ".join(map(str, wanted)) or "NULL"
+        return dict(self.small(f"SELECT id, value FROM StringIds WHERE id IN ({listed})"))
 
     def copy_labels(self) -> dict[int, str]:
         """copyKind → words: as the export has them, else as versions before 2022 printed them."""
-        if "ENUM_CUDA_MEMCPY_OPER" in self.tables:
+        if {"id", "label"} <= self.tables.get("ENUM_CUDA_MEMCPY_OPER", set()):
             return {int(kind): str(label) for kind, label in self.small("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER")}
         old = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
         return dict(enumerate(old, start=1))
 
-    def _catalogue(self) -> dict[str, set[str]]:
-        names = [
-            row[0] for row in self._small.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        ]
-        return {name: {row[1] for row in self.small(f'PRAGMA table_info("{name}")')} for name in names}
+    @property
+    def _has_strings(self) -> bool:
+        return {"id", "value"} <= self.tables.get("StringIds", set())
 
     def _facts(self) -> dict[str, str]:
         for table in _META_TABLES:
-            if table in self.tables:
-                return dict(self.small(f"SELECT name, value FROM {table} WHERE name LIKE 'EXPORT_%VERSION'"))
+            if {"name", "value"} <= self.tables.get(table, set()):
+                wanted = "name LIKE 'EXPORT_%VERSION' OR name LIKE 'EXPORT_%INPUT_FILE' OR name = 'EXPORT_TIME_UTC'"
+                rows = self.small(f"SELECT name, value FROM {table} WHERE {wanted}")
+                return {str(name): str(value) for name, value in rows if value is not None}
         return {}
 
+    def _damaged(self, error: BaseException | None) -> TraceError:
+        self._file.close()
+        line = first_line(error) if error else ""
+        return TraceError(self.path, f"is a damaged database ({line[:200]}); {AGAIN}")
 
-def quoted(text: str) -> str:
-    """A text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
+def _opened(path: Path) -> "SqliteFile | ParquetFolder":
+    if path.is_dir():
+        from .parquet_folder import ParquetFolder, is_parquet_folder
 
-def check_file(path: Path) -> None:
-    """TraceError unless `path` is a whole SQLite file."""
+        if is_parquet_folder(path):
+            return ParquetFolder(path)
     try:
-        with path.open("rb") as file:
-            head = file.read(100)
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise TraceError(path, "no such file") from None
-    except IsADirectoryError:
-        raise TraceError(path, "is a folder; name the report or the export in it") from None
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
-    if not size:
-        raise TraceError(path, f"is empty, as after an export that failed; {AGAIN}")
-    if not head.startswith(_MAGIC):
-        if not head.strip(b"\x00"):
-            raise TraceError(path, f"is a half-written export: its header is blank; {AGAIN}")
-        raise TraceError(path, "is no SQLite database; give a .nsys-rep report or its SQLite export")
-    page_bytes = int.from_bytes(head[16:18]) or 65536
-    pages = int.from_bytes(head[28:32])
-    if pages and size < pages * (65536 if page_bytes == 1 else page_bytes):
-        raise TraceError(path, f"is cut short: {size:,} bytes of a larger database; copy it again, or {AGAIN}")
+        return SqliteFile(path)
+    except SqliteFile.damage as error:
+        raise TraceError(path, f"is a damaged database ({first_line(error)}); {AGAIN}") from None
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    """Whether an error of the libraries that rows stream through is the file's fault: rows that do not come or fit."""
+    loaded: dict[str, Any] = dict(sys.modules)  # what is not loaded has raised nothing
+    if "pyarrow" in loaded and isinstance(error, loaded["pyarrow"].ArrowException):
+        return True
+    of_duckdb = "duckdb" in loaded and isinstance(error, loaded["duckdb"].Error)
+    return of_duckdb and _STREAM_FAILED.search(str(error)) is not None
+
+
+_STREAM_FAILED = re.compile(r"arrow_scan|get_next|ArrowArrayStream|sqlite3?_|out of range", re.IGNORECASE)
+
+
+def _whose(path: Path, tables: Mapping[str, object]) -> str:
+    """Whose database it may be instead, in words."""
+    if "dlprof" in path.name.lower():
+        return ": DLProf wrote it, which nothing reads any more; profile again with nsys"
+    listed = ", ".join(sorted(tables)[:4])
+    return f" (its tables: {listed}{', …' if len(tables) > 4 else ''})" if tables else ": it has no tables"
 
 
 def _versioned(name: str, known: str) -> re.Match[str] | None:
     return re.fullmatch(re.escape(name) + r"(?:_V(\d+))?", known)
 
 
-def _cast(name: str, kind: pa.DataType) -> str:
-    if pa.types.is_string(kind):
-        return f"""coalesce(CAST("{name}" AS TEXT), '') AS "{name}\""""
-    return f'CAST("{name}" AS INTEGER) AS "{name}"'
+def _base_name(path: str | None) -> str | None:
+    return re.split(r"[/\\]", path)[-1] if path else None

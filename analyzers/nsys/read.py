@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..findings import Finding
 from ..timeline import ACTIVITIES, LAUNCHES, RANGES, Source, Timeline
 from .export import Export, quoted
+from .names import Names
 
 _LONG, _TEXT = pa.int64(), pa.string()
 _NO_PID = (1 << 24) - 1
@@ -22,11 +22,6 @@ _PUSH_POP, _START_END = 59, 60
 def read_export(path: Path, *, rank: int = 0) -> Timeline:
     """The whole export as rank `rank`. TraceError where the file is none."""
     with Export(path) as export:
-        activities = [
-            table
-            for table in (_kernels(export), _graphs(export), _copies(export), _sets(export), _waits(export))
-            if table is not None
-        ]
         source = Source(
             rank=rank,
             path=str(path),
@@ -36,75 +31,69 @@ def read_export(path: Path, *, rank: int = 0) -> Timeline:
         )
         return Timeline(
             sources=(source,),
-            activities=_shaped(activities, ACTIVITIES, rank),
-            launches=_shaped(_present(_launches(export)), LAUNCHES, rank),
-            ranges=_shaped(_present(_ranges(export)), RANGES, rank),
+            activities=_joined([_activities(export, kind, rank) for kind in _TABLES], ACTIVITIES),
+            launches=_joined([_launches(export, rank)], LAUNCHES),
+            ranges=_joined([_ranges(export, rank)], RANGES),
             findings=tuple(_findings(export)),
         )
 
 
-def _kernels(export: Export) -> pa.Table | None:
-    table = export.table("CUPTI_ACTIVITY_KIND_KERNEL")
-    return table and _rows(export, table, "kernel", name_id="demangledName")
+_TABLES = {
+    "kernel": "KERNEL",
+    "graph": "GRAPH_TRACE",
+    "memcpy": "MEMCPY",
+    "memset": "MEMSET",
+    "sync": "SYNCHRONIZATION",
+}
+"""Kind of activity → its table."""
 
 
-def _graphs(export: Export) -> pa.Table | None:
-    table = export.table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
-    return table and _rows(export, table, "graph", name="'CUDA graph ' || graphId")
-
-
-def _copies(export: Export) -> pa.Table | None:
-    table = export.table("CUPTI_ACTIVITY_KIND_MEMCPY")
-    labels = "".join(f" WHEN {kind} THEN {quoted(label)}" for kind, label in export.copy_labels().items())
-    return table and _rows(export, table, "memcpy", name=f"'memcpy ' || CASE copyKind{labels} ELSE 'Unknown' END")
-
-
-def _sets(export: Export) -> pa.Table | None:
-    table = export.table("CUPTI_ACTIVITY_KIND_MEMSET")
-    return table and _rows(export, table, "memset", name="'memset'")
-
-
-def _waits(export: Export) -> pa.Table | None:
-    table = export.table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
-    return table and _rows(export, table, "sync", name="'synchronisation ' || syncType")
-
-
-def _rows(export: Export, table: str, kind: str, *, name: str = "NULL", name_id: str = "NULL") -> pa.Table:
-    """Activities of one kind; columns that this version of the table lacks are null."""
+def _activities(export: Export, kind: str, rank: int) -> pa.Table | None:
+    """Activities of one kind; columns that this version of the table lacks are null. None where there are none."""
+    table = export.table(f"CUPTI_ACTIVITY_KIND_{_TABLES[kind]}")
+    if table is None:
+        return None
     has = export.columns(table)
-    stream = "coalesce(streamId, -1)" if "streamId" in has else "-1"
     columns = {
         "device": "coalesce(deviceId, 0)" if "deviceId" in has else "0",
-        "stream": stream,
+        "stream": "coalesce(streamId, -1)" if "streamId" in has else "-1",
         "start": "start",
         "end": '"end"',
-        "name": name,
-        "name_id": name_id,
+        "name": _name(export, kind),
+        "name_id": "demangledName" if kind == "kernel" else "NULL",
         "correlation": "correlationId" if "correlationId" in has else "NULL",
         "process": f"(globalPid >> 24) & {_NO_PID}" if "globalPid" in has else "NULL",
         "graph": "nullif(graphId, 0)" if "graphId" in has else "NULL",
         "bytes": "bytes" if "bytes" in has else "NULL",
     }
-    found = _query(export, table, columns)
-    return found.append_column("kind", pa.array([kind] * len(found), _TEXT))
+    return _query(export, table, kind, columns, ACTIVITIES, rank)
 
 
-def _launches(export: Export) -> pa.Table | None:
+def _name(export: Export, kind: str) -> str:
+    """The name of an activity that is no string of its own."""
+    if kind == "memcpy":
+        labels = "".join(f" WHEN {number} THEN {quoted(label)}" for number, label in export.copy_labels().items())
+        return f"'memcpy ' || CASE copyKind{labels or ' WHEN NULL THEN NULL'} ELSE 'Unknown' END"
+    made = {"kernel": "NULL", "graph": "'CUDA graph ' || graphId", "sync": "'synchronisation ' || syncType"}
+    return made.get(kind, quoted(kind))
+
+
+def _launches(export: Export, rank: int) -> pa.Table | None:
     table = export.table("CUPTI_ACTIVITY_KIND_RUNTIME")
     if table is None:
         return None
     columns = _on_thread() | {"name": "NULL", "name_id": "nameId", "correlation": "correlationId"}
-    return _query(export, table, columns)
+    return _query(export, table, "launch", columns, LAUNCHES, rank)
 
 
-def _ranges(export: Export) -> pa.Table | None:
+def _ranges(export: Export, rank: int) -> pa.Table | None:
     table = export.table("NVTX_EVENTS")
     if table is None:
         return None
     text_id = "textId" if "textId" in export.columns(table) else "NULL"
     style = f"CASE eventType WHEN {_PUSH_POP} THEN 'pushpop' ELSE 'startend' END"
     columns = _on_thread() | {"name": "text", "name_id": text_id, "style": style}
-    return _query(export, table, columns, f"AND eventType IN ({_PUSH_POP}, {_START_END})")
+    return _query(export, table, "range", columns, RANGES, rank)
 
 
 def _on_thread() -> dict[str, str]:
@@ -116,40 +105,42 @@ def _on_thread() -> dict[str, str]:
     }
 
 
-def _query(export: Export, table: str, columns: dict[str, str], where: str = "") -> pa.Table:
-    """Rows that are intervals, their name put in from its id where it has no text of its own."""
-    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
-    query = f'SELECT {selected} FROM {table} WHERE "end" >= start {where}'
-    types = {name: _TEXT if name in ("name", "style") else _LONG for name in columns}
+def _query(export: Export, table: str, kind: str, columns: dict[str, str], schema: pa.Schema, rank: int) -> pa.Table:
+    """Rows that are intervals, a batch at a time in their final form: names become numbers as they come."""
+    where = f"AND eventType IN ({_PUSH_POP}, {_START_END})" if kind == "range" else ""
+    there = {name: expression for name, expression in columns.items() if expression != "NULL"}
+    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in there.items())
+    query = f'SELECT {selected} FROM "{table}" WHERE "end" >= start {where}'
+    types = {name: _TEXT if name in ("name", "style") else _LONG for name in there}
+    same = {"rank": pa.scalar(rank, pa.int32()), "kind": pa.scalar(kind)}
+    same |= {name: pa.scalar(None, _LONG) for name in columns.keys() - there.keys()}
+    names, batches = Names(export), []
     with export.batches(query, types) as rows:
-        found = rows.read_all()
-    strings = export.strings()
-    index = pc.index_in(found["name_id"], value_set=pa.array(strings.keys(), _LONG))
-    by_id = pa.array(strings.values(), _TEXT).take(index.combine_chunks())
-    own = pc.if_else(pc.equal(found["name"], ""), None, found["name"])
-    names = pc.coalesce(own, by_id, "?")
-    return found.drop_columns(["name_id"]).set_column(found.schema.get_field_index("name"), "name", names)
+        for batch in rows:
+            found = {name: batch[name] for name in there} | {
+                name: pa.repeat(value, len(batch)) for name, value in same.items() if name in schema.names
+            }
+            found["name"] = names.indices(
+                len(batch), found.get("name") if "name" in there else None, found.get("name_id")
+            )
+            batches.append([_typed(found[field.name], field) for field in schema])
+    labels = names.labels()
+    at = schema.get_field_index("name")
+    for arrays in batches:
+        arrays[at] = pa.DictionaryArray.from_arrays(arrays[at], labels)
+    return pa.Table.from_batches([pa.record_batch(arrays, schema=schema) for arrays in batches], schema=schema)
 
 
-def _shaped(parts: list[pa.Table], schema: pa.Schema, rank: int) -> pa.Table:
-    tables = []
-    for part in parts:
-        columns = [
-            pa.array([rank] * len(part), pa.int32())
-            if field.name == "rank"
-            else part[field.name].cast(_flat(field.type))
-            for field in schema
-        ]
-        tables.append(pa.table(columns, names=schema.names).cast(schema))
+def _typed(values: pa.Array, field: pa.Field) -> pa.Array:
+    """The values as the timeline has them; names are numbers until all are known."""
+    if field.name == "name":
+        return values
+    return values.dictionary_encode() if pa.types.is_dictionary(field.type) else values.cast(field.type)
+
+
+def _joined(parts: list[pa.Table | None], schema: pa.Schema) -> pa.Table:
+    tables = [part for part in parts if part is not None]
     return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
-
-
-def _flat(kind: pa.DataType) -> pa.DataType:
-    return _TEXT if pa.types.is_dictionary(kind) else kind
-
-
-def _present(table: pa.Table | None) -> list[pa.Table]:
-    return [] if table is None else [table]
 
 
 def _session_start(export: Export) -> int | None:
@@ -183,9 +174,13 @@ def _findings(export: Export) -> list[Finding]:
         )
         found.append(Finding(code="graphs-recorded-whole", severity="info", text=text))
     if export.carries_environment:
+        name = export.path.name
+        scrubbed = f"stepscope scrub {name} writes"
+        if export.path.is_dir():
+            scrubbed = "stepscope scrub makes of an SQLite export of the same report"
         text = (
-            f"{export.path.name} carries the environment variables of the profiled program, tokens perhaps among them: "
-            f"send on what stepscope scrub {export.path.name} writes, and profile with --discard-environment=true."
+            f"{name} carries the environment variables of the profiled program, tokens perhaps among them: "
+            f"send on what {scrubbed}, and profile with --discard-environment=true."
         )
         found.append(Finding(code="carries-environment", severity="warning", text=text))
     return found

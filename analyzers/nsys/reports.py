@@ -5,14 +5,15 @@ values, deviations the sample's (n − 1; 0 for a single one). MB = 10⁶ bytes.
 name.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
-import pyarrow as pa
 
 from ...record.errors import ConfigError
 from .export import Export, quoted
+from .summaries import summarise
 
 Value = str | int | float
 Row = tuple[Value, ...]
@@ -49,23 +50,19 @@ def report(name: str) -> Report:
     )
 
 
-_LONG, _TEXT = pa.int64(), pa.string()
-
-
 def _kernel_rows(export: Export) -> list[Row] | None:
     table = export.table("CUPTI_ACTIVITY_KIND_KERNEL")
     if table is None:
         return None
-    return _with_share(_named(export, f"SELECT demangledName AS name, end - start AS value FROM {table} {_INTERVALS}"))
+    return _with_share(_named(export, table, "demangledName"))
 
 
 def _api_rows(export: Export) -> list[Row] | None:
     table = export.table("CUPTI_ACTIVITY_KIND_RUNTIME")
     if table is None:
         return None
-    query = f"SELECT nameId AS name, end - start AS value FROM {table} {_INTERVALS}"
     # Names carry the CUDA version that introduced them; nsys takes it off where it has four digits, and leaves _v10000.
-    return _with_share(_named(export, query, shown="regexp_replace(text, '_v[0-9]{4}$', '')"))
+    return _with_share(_named(export, table, "nameId", lambda name: re.sub("_v[0-9]{4}$", "", name)))
 
 
 def _memory_time_rows(export: Export) -> list[Row] | None:
@@ -98,19 +95,17 @@ def _memory_query(export: Export, value: str) -> str | None:
     return " UNION ALL ".join(parts) if parts else None
 
 
-def _named(export: Export, query: str, shown: str = "text") -> list[Row]:
-    """Statistics of a query of value by name, the name being a string's id; `shown` says how its text is grouped."""
-    strings = export.strings()
-    names = pa.table({"id": pa.array(strings.keys(), _LONG), "text": pa.array(strings.values(), _TEXT)})
-    with duckdb.connect() as database, export.batches(query, {"name": _LONG, "value": _LONG}) as given:
-        database.register("given", given)
-        database.register("names", names)
-        return _statistics(database, f"SELECT {shown} AS name, value FROM given LEFT JOIN names ON id = name")
+def _named(export: Export, table: str, name_id: str, shown: Callable[[str], str] = str) -> list[Row]:
+    """Durations of a table's rows by name."""
+    found = summarise(export, table, name_id=name_id, value='"end" - start', where='"end" >= start', shown=shown)
+    return [(of.total, of.count, of.mean, of.median, of.least, of.most, of.deviation, of.name) for of in found]
 
 
 def _summed(export: Export, query: str) -> list[Row]:
     """Statistics of a query of value by name, the name being text."""
-    with duckdb.connect() as database, export.batches(query, {"name": _TEXT, "value": _LONG}) as given:
+    import pyarrow as pa
+
+    with duckdb.connect() as database, export.batches(query, {"name": pa.string(), "value": pa.int64()}) as given:
         database.register("given", given)
         return _statistics(database, "SELECT name, value FROM given")
 
@@ -121,7 +116,7 @@ def _statistics(database: duckdb.DuckDBPyConnection, source: str) -> list[Row]:
         f"""
         SELECT sum(value)::BIGINT AS total, count(*), avg(value), quantile_cont(value, 0.5), min(value), max(value),
                coalesce(stddev_samp(value), 0), coalesce(name, '?') AS label
-        FROM ({source}) GROUP BY label ORDER BY total DESC, label
+        FROM ({source}) WHERE value IS NOT NULL GROUP BY label ORDER BY total DESC, label
         """
     ).fetchall()
 

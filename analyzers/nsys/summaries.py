@@ -1,0 +1,115 @@
+"""Count, total, mean, median, least, most and deviation of a number by name, over tables of millions of rows.
+
+Rows are counted by name and value while they stream out of the export, so that what stays in memory grows with the
+number of different values and not with the rows. A large table is read in several stretches of row numbers at once.
+Sums are exact; a median is the mean of the two middle values; a deviation is the sample's (n − 1), 0 for a single row.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+
+from .export import Export
+
+_WORTH_SPLITTING = 200_000
+"""Rows below which a second reader costs more than it saves."""
+_MOST_READERS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The statistics of one name, in the unit of the values."""
+
+    name: str
+    count: int
+    total: int
+    mean: float
+    median: float
+    least: int
+    most: int
+    deviation: float
+
+
+def summarise(
+    export: Export,
+    table: str,
+    *,
+    name_id: str,
+    value: str,
+    where: str = "true",
+    shown: Callable[[str], str] = str,
+) -> list[Summary]:
+    """What `value` is for each name, largest total first, then by name.
+
+    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. Rows whose names
+    are `shown` the same are one group; ids that the export has no text for are `?`.
+    """
+    rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
+    with ExitStack() as stack:
+        database = stack.enter_context(duckdb.connect())
+        parts = []
+        for index, stretch in enumerate(_stretches(export, table)):
+            given = stack.enter_context(export.integers(f"{rows} AND {stretch}", ("name", "value")))
+            database.register(f"part{index}", given)
+            parts.append(f"SELECT name, value FROM part{index}")
+        database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts)))
+        ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
+        texts = export.texts(ids)
+        names = {id: shown(texts.get(id, "?")) for id in ids}
+        labels = sorted(set(names.values()))
+        number = {label: index for index, label in enumerate(labels)}
+        columns = [list(names), [number[name] for name in names.values()]]
+        database.execute("CREATE TABLE known AS SELECT unnest($1::BIGINT[]) AS id, unnest($2::INT[]) AS label", columns)
+        found = database.execute(_STATISTICS).fetchall()
+    return [_summary(labels[label], *row) for label, *row in found]
+
+
+_COUNTED = """
+CREATE TABLE counted AS SELECT name, value, count(*) AS n FROM ({rows}) WHERE value IS NOT NULL GROUP BY ALL
+"""
+_STATISTICS = """
+WITH named AS (
+    SELECT label, value, sum(n)::BIGINT AS n FROM counted JOIN known ON id IS NOT DISTINCT FROM name GROUP BY ALL
+),
+ordered AS (
+    SELECT *, sum(n) OVER (PARTITION BY label ORDER BY value)::BIGINT AS reached,
+        sum(n) OVER (PARTITION BY label)::BIGINT AS rows,
+        sum(value::DOUBLE * n) OVER (PARTITION BY label) / rows AS near
+    FROM named
+)
+SELECT label, any_value(rows), sum(value::HUGEINT * n) AS total, min(value), max(value),
+    min(value) FILTER (reached >= (rows + 1) // 2), min(value) FILTER (reached >= (rows + 2) // 2),
+    sum(n * (value - near) * (value - near))
+FROM ordered GROUP BY label ORDER BY total DESC, label
+"""
+# `near` is the mean as a float: what is left of it in a sum of squared distances is far below the last digit shown.
+
+
+def _summary(
+    name: str, count: int, total: int, least: int, most: int, lower: int, upper: int, squares: float
+) -> Summary:
+    return Summary(
+        name=name,
+        count=count,
+        total=total,
+        mean=total / count,
+        median=(lower + upper) / 2,
+        least=least,
+        most=most,
+        deviation=(squares / (count - 1)) ** 0.5 if count > 1 else 0.0,
+    )
+
+
+def _stretches(export: Export, table: str) -> Sequence[str]:
+    """Conditions on row numbers that cut a table into as many parts as are worth reading at once."""
+    last = export.last_row(table)
+    readers = min(len(os.sched_getaffinity(0)), _MOST_READERS)
+    if last is None or last < _WORTH_SPLITTING or readers == 1:
+        return ["true"]
+    edges = [last * index // readers for index in range(1, readers)]
+    within = [f"rowid > {low} AND rowid <= {high}" for low, high in pairwise(edges)]
+    return [f"rowid <= {edges[0]}", *within, f"rowid > {edges[-1]}"]

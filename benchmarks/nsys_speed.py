@@ -1,0 +1,166 @@
+"""`analyze-nsys` on a large export against what else answers the same question, side by side in one run.
+
+    python benchmarks/nsys_speed.py [--kernels 3000000] [--ranges 200000] [--rounds 5] [--work FOLDER]
+
+Every time is a whole process, start to exit, output thrown away; rounds go through all of them in turn, and the median
+of each is what counts, by the clock and in CPU time. The others: sqlite3 with the median by window functions, and with
+median and deviation as Python aggregates; `nsys-ai summary` 0.3.0; DuckDB 1.5.5 with its SQLite scanner. The last two
+get environments of their own in the folder, installed with pip on first use. Nothing is fetched while times are taken:
+HOME names no folder, so that nsys-ai finds no extension of DuckDB, does not wait for one, and reads with sqlite3 alone.
+"""
+
+import argparse
+import csv
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import psutil
+from nsys_generate import Asked, write
+
+HERE = Path(__file__).parent
+PEERS = {"nsys-ai": ["nsys-ai==0.3.0"], "duckdb": ["duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5"]}
+REPORT = ["--report", "cuda_gpu_kern_sum", "--format", "csv"]
+
+
+class Spent(NamedTuple):
+    """What one process took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def main() -> None:
+    """Generate, install, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kernels", type=int, default=3_000_000)
+    parser.add_argument("--ranges", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "stepscope-nsys-speed")
+    told = parser.parse_args()
+    told.work.mkdir(parents=True, exist_ok=True)
+    sizes = [Asked(told.kernels, told.ranges, 1), Asked(4 * told.kernels, told.ranges, 1)]
+    small, large = (_export(told.work, size) for size in sizes)
+    commands = _commands(small, {name: _environment(told.work, name) for name in PEERS}, told.work)
+    _same_answer(commands)
+    _heading(sizes[0], small, told.rounds)
+    spent = _measured(commands, told.rounds)
+    _print(spent)
+    for path, size in ((small, sizes[0]), (large, sizes[1])):
+        most = max(_run(_ours(str(path), *REPORT), told.work).peak_bytes for _ in range(2))
+        print(f"peak memory of the kernel summary, {size.kernels:,} kernels: {most / 1e6:.0f} MB")
+
+
+def _ours(*words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("analyze-nsys")), *words]
+
+
+def _commands(export: Path, pythons: dict[str, Path], work: Path) -> dict[str, list[str]]:
+    peers = str(HERE / "nsys_peers.py")
+    nsys_ai = str(pythons["nsys-ai"].with_name("nsys-ai"))
+    return {
+        "analyze-nsys --report cuda_gpu_kern_sum": _ours(str(export), *REPORT),
+        "sqlite3, window functions": [sys.executable, peers, "window", str(export)],
+        "sqlite3, Python aggregates": [sys.executable, peers, "aggregates", str(export)],
+        "DuckDB 1.5.5, its SQLite scanner": [str(pythons["duckdb"]), peers, "duckdb", str(export)],
+        "nsys-ai 0.3.0 summary, offline": [nsys_ai, "summary", str(export)],
+        "analyze-nsys, default view": _ours(str(export)),
+        "analyze-nsys --help": _ours("--help"),
+    }
+
+
+def _export(work: Path, size: Asked) -> Path:
+    path = work / f"{size.kernels}-{size.ranges}-{size.seed}.sqlite"
+    if not path.exists():
+        unfinished = path.with_suffix(".part")
+        unfinished.unlink(missing_ok=True)
+        write(unfinished, size)
+        unfinished.rename(path)
+    return path
+
+
+def _environment(work: Path, name: str) -> Path:
+    """The Python of a peer's own environment."""
+    folder = work / f"env-{name}"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+        (folder / "ready").touch()
+    return python
+
+
+def _same_answer(commands: dict[str, list[str]]) -> None:
+    """Count and total of every kernel are the same for all that print them; a benchmark of another answer is none."""
+    answers = {}
+    for name, command in commands.items():
+        if "sqlite3" in name or "DuckDB" in name:
+            lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+            answers[name] = {tuple(line.split("\t")[:3]) for line in lines}
+        elif "kern_sum" in name:
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            rows = csv.DictReader(text.splitlines())
+            answers[name] = {(row["Total Time (ns)"], row["Instances"], row["Med (ns)"]) for row in rows}
+    first, *others = answers.values()
+    if any(other != first for other in others):
+        sys.exit("the answers differ")
+
+
+def _measured(commands: dict[str, list[str]], rounds: int) -> dict[str, list[Spent]]:
+    spent: dict[str, list[Spent]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            for name, command in commands.items():
+                spent[name].append(_run(command, Path(folder)))
+    return spent
+
+
+def _run(command: list[str], folder: Path) -> Spent:
+    """One process from start to exit, with what the kernel says that it used."""
+    environment = {**os.environ, "HOME": str(folder / "nobody")}
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+    said = child.stderr.read() if child.stderr else b""
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"{command} ended with {child.returncode}: {said.decode(errors='replace')[-500:]}")
+    return Spent(time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+
+
+def _heading(size: Asked, export: Path, rounds: int) -> None:
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}")
+    versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "adbc-driver-sqlite", "pyarrow"))
+    print(f"Python {platform.python_version()}, {versions}, SQLite {sqlite3.sqlite_version}")
+    print(f"{size.kernels:,} kernels and launches, {size.ranges:,} ranges: {export.stat().st_size / 1e6:.0f} MB")
+    load = ", ".join(f"{value:.1f}" for value in psutil.getloadavg())
+    print(f"load of the machine at the start (1, 5, 15 min): {load}; medians of {rounds}, whole processes")
+    print("the export lies in the page cache\n")
+
+
+def _print(spent: dict[str, list[Spent]]) -> None:
+    ours = spent["analyze-nsys --report cuda_gpu_kern_sum"]
+    base = (median(one.wall_s for one in ours), median(one.cpu_s for one in ours))
+    print(f"{'':42}{'s by clock (least to most)':>28}{'CPU s':>8}{'peak MB':>9}{'clock/ours':>12}{'CPU/ours':>10}")
+    for name, each in spent.items():
+        walls = [one.wall_s for one in each]
+        wall, cpu = median(walls), median(one.cpu_s for one in each)
+        clock = f"{wall:.2f} ({min(walls):.2f} to {max(walls):.2f})"
+        peak = median(one.peak_bytes for one in each) / 1e6
+        print(f"{name:42}{clock:>28}{cpu:>8.2f}{peak:>9.0f}{wall / base[0]:>12.2f}{cpu / base[1]:>10.2f}")
+    print()
+
+
+if __name__ == "__main__":
+    main()

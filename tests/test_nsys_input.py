@@ -1,0 +1,248 @@
+"""From what somebody names to the exports to read: reports, folders, Parquet, and what does not belong together."""
+
+import os
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+from nsys_fuzz import write_export
+
+from stepscope.analyzers.breakdown import breakdown
+from stepscope.analyzers.nsys.export import Export
+from stepscope.analyzers.nsys.locate import locate, locate_export
+from stepscope.analyzers.nsys.read import read_export
+from stepscope.analyzers.nsys.reports import REPORTS
+from stepscope.record.errors import TraceError
+
+
+def an_export(path: Path, *, made_from: str | None = None, at: str | None = None) -> Path:
+    write_export(path, rows=6)
+    facts = {"EXPORT_PARAM_INPUT_FILE": made_from, "EXPORT_TIME_UTC": at}
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        rows = [(name, value) for name, value in facts.items() if value]
+        database.executemany("INSERT INTO META_DATA_EXPORT VALUES (?, ?)", rows)
+    return path
+
+
+def a_report(folder: Path, name: str = "run.nsys-rep") -> Path:
+    path = folder / name
+    path.write_bytes(b"a report")
+    return path
+
+
+def as_parquet(export: Path, folder: Path) -> Path:
+    """The export as `nsys export --type parquetdir` lays it out: a file a table, ids of threads unsigned."""
+    folder.mkdir()
+    with closing(sqlite3.connect(export)) as source, duckdb.connect() as database:
+        tables = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            found = source.execute(f'PRAGMA table_info("{table}")').fetchall()
+            kinds = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "TEXT": "VARCHAR"}
+            columns = {row[1]: kinds[row[2]] for row in found}
+            columns |= {name: "UBIGINT" for name in columns if name in ("globalTid", "globalPid")}
+            rows = source.execute(f'SELECT * FROM "{table}"').fetchall()
+            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+            database.execute(f'CREATE TABLE "{table}" ({listed})')
+            if rows:
+                database.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)
+            database.execute(f"""COPY "{table}" TO '{folder / table}.parquet' (FORMAT parquet)""")
+    return folder
+
+
+@pytest.fixture
+def no_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH without nsys, and a folder for exports."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("PATH", str(scratch))
+    return scratch
+
+
+def test_an_export_as_parquet_answers_as_the_sqlite_one_does(tmp_path: Path) -> None:
+    sqlite = tmp_path / "run.sqlite"
+    write_export(sqlite)
+    folder = as_parquet(sqlite, tmp_path / "run_pqtdir")
+    with Export(sqlite) as one, Export(folder) as other:
+        for report in REPORTS:
+            assert report.rows(other) == report.rows(one), report.name
+        assert other.format == one.format
+        assert other.carries_environment
+    left, right = read_export(sqlite), read_export(folder)
+    for name in ("activities", "launches", "ranges"):
+        assert sorted(map(str, getattr(left, name).to_pylist())) == sorted(map(str, getattr(right, name).to_pylist()))
+    assert breakdown(left).ranks[0].devices == breakdown(right).ranks[0].devices
+
+
+@pytest.mark.parametrize("name", ["a100_2.7b_nvtx", "pre2021_rtx6000", "wsl_rtx3080_tiny"])
+def test_real_exports_answer_the_same_as_parquet(fixtures: Path, tmp_path: Path, name: str) -> None:
+    sqlite = fixtures / "nsys" / f"{name}.sqlite"
+    with Export(sqlite) as one, Export(_parquet_of(sqlite, tmp_path / "x_pqtdir")) as other:
+        for report in REPORTS:
+            assert report.rows(other) == report.rows(one), report.name
+
+
+def _parquet_of(sqlite: Path, folder: Path) -> Path:
+    """Only the tables that reports read, so that no odd type of another stands in the way."""
+    folder.mkdir()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with closing(sqlite3.connect(f"file:{sqlite}?mode=ro&immutable=1", uri=True)) as source:
+        names = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in names:
+            if table.startswith(("CUPTI", "StringIds", "ENUM_CUDA_MEMCPY", "META_DATA_EXPORT", "NVTX", "OSRT_API")):
+                cursor = source.execute(f'SELECT * FROM "{table}"')
+                columns = [column[0] for column in cursor.description]
+                values = [list(column) for column in zip(*cursor.fetchall(), strict=True)] or [[] for _ in columns]
+                pq.write_table(pa.table(dict(zip(columns, values, strict=True))), folder / f"{table}.parquet")
+    return folder
+
+
+def test_a_cut_parquet_file_is_named(tmp_path: Path) -> None:
+    sqlite = tmp_path / "run.sqlite"
+    write_export(sqlite)
+    folder = as_parquet(sqlite, tmp_path / "run_pqtdir")
+    kernels = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    kernels.write_bytes(kernels.read_bytes()[:-9])
+    with pytest.raises(TraceError, match=r"KERNEL\.parquet: is no whole Parquet file") as caught, Export(folder):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_reports_is_as_many_ranks_by_the_number_in_their_names(tmp_path: Path, no_nsys: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in (0, 2, 10):
+        an_export(folder / f"job.rank{rank}.sqlite")
+    a_report(folder, "job.rank2.nsys-rep")
+    (folder / "notes.csv").write_text("a,b\n")
+    os.utime(folder / "job.rank2.nsys-rep", (1, 1))
+    found = locate([folder], no_nsys)
+    assert [(one.rank, one.export and one.export.name) for one in found] == [
+        (0, "job.rank0.sqlite"), (2, "job.rank2.sqlite"), (10, "job.rank10.sqlite"),
+    ]  # fmt: skip
+    with pytest.raises(TraceError, match="holds several reports"):
+        locate_export(folder, no_nsys)
+
+
+def test_names_without_a_rank_of_their_own_count_in_order(tmp_path: Path, no_nsys: Path) -> None:
+    paths = [an_export(tmp_path / f"{name}.sqlite") for name in ("node10", "node2")]
+    assert [(one.rank, one.named.name) for one in locate(paths, no_nsys)] == [(0, "node2.sqlite"), (1, "node10.sqlite")]
+    twice = [an_export(tmp_path / f"{name}.rank0.sqlite") for name in ("a", "b")]
+    assert [one.rank for one in locate(twice, no_nsys)] == [0, 1]
+
+
+def test_tables_of_nsys_stats_are_an_input_where_nothing_else_is(tmp_path: Path, no_nsys: Path) -> None:
+    for name in ("run_cuda_gpu_kern_sum.csv", "run_nvtx_sum.csv"):
+        (tmp_path / name).write_text("Time (%),Total Time (ns),Instances,Name\n")
+    [one] = locate([tmp_path], no_nsys)
+    assert (one.export, sorted(path.name for path in one.stats)) == (
+        None, ["run_cuda_gpu_kern_sum.csv", "run_nvtx_sum.csv"],
+    )  # fmt: skip
+    with pytest.raises(TraceError, match="is what nsys stats printed"):
+        locate_export(tmp_path, no_nsys)
+
+
+@pytest.mark.parametrize(
+    ("made_from", "says"),
+    [("run.nsys-rep", None), ("RUN.nsys-rep", None), ("C:\\work\\run.nsys-rep", None), (None, None),
+     ("other.nsys-rep", "was made from another report, other.nsys-rep")],
+)  # fmt: skip
+def test_an_export_made_from_another_report_is_not_read_in_its_place(
+    tmp_path: Path, no_nsys: Path, made_from: str | None, says: str | None
+) -> None:
+    report = a_report(tmp_path)
+    beside = an_export(tmp_path / "run.sqlite", made_from=made_from)
+    if says is None:
+        assert locate_export(report, no_nsys) == beside
+        return
+    with pytest.raises(TraceError, match=re.escape(says)) as caught:
+        locate_export(report, no_nsys)
+    assert "nsys export --type sqlite --force-overwrite true run.nsys-rep" in str(caught.value)
+    assert "or name run.sqlite itself" in str(caught.value)
+
+
+def test_a_half_written_export_beside_a_report_is_said_to_be_one(tmp_path: Path, no_nsys: Path) -> None:
+    report = a_report(tmp_path)
+    (tmp_path / "run.sqlite").write_bytes(bytes(4096))
+    with pytest.raises(TraceError, match=r"the export beside it, run\.sqlite, is a half-written export"):
+        locate_export(report, no_nsys)
+
+
+def test_an_old_export_whose_time_was_rewritten_is_read_with_a_doubt(tmp_path: Path, no_nsys: Path) -> None:
+    report = a_report(tmp_path)
+    beside = an_export(tmp_path / "run.sqlite", made_from="run.nsys-rep", at="2024-01-02T03:04:05")
+    [one] = locate([report], no_nsys)
+    assert one.export == beside
+    assert one.note is not None
+    assert "2024-01-02T03:04:05 UTC, before run.nsys-rep was last written" in one.note
+
+
+def test_an_export_of_parquet_beside_a_report_is_used_where_it_is_the_newest(tmp_path: Path, no_nsys: Path) -> None:
+    report = a_report(tmp_path)
+    sqlite = an_export(tmp_path / "run.sqlite")
+    folder = as_parquet(sqlite, tmp_path / "run_pqtdir")
+    os.utime(sqlite, (1, 1))
+    assert locate_export(report, no_nsys) == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.sqlite", b"\x1f\x8b\x08rest", "seems to be a gzip archive: unpack it"),
+        ("x.sqlite", b"version https://git-lfs.github.com/spec/v1\n", "seems to be a pointer of Git LFS"),
+        ("x.sqlite", b"Time (%),Total Time (ns)\n", "seems to be a text file"),
+        ("x.h5", b"\x89HDF\r\n", "is an export of the type HDF5"),
+    ],
+)
+def test_what_is_no_export_is_named_for_what_it_seems(
+    tmp_path: Path, no_nsys: Path, name: str, content: bytes, says: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=re.escape(says)) as caught, Export(locate_export(path, no_nsys)):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_databases_of_others_are_named_by_their_tables(tmp_path: Path) -> None:
+    for name, says in (("dlprof_dldb.sqlite", "DLProf wrote it"), ("mlflow.db", "its tables: experiments, runs")):
+        with closing(sqlite3.connect(tmp_path / name)) as database:
+            database.executescript("CREATE TABLE runs (id TEXT); CREATE TABLE experiments (id TEXT);")
+        with pytest.raises(TraceError, match=says):
+            Export(tmp_path / name)
+
+
+def test_a_view_that_runs_for_ever_is_no_table(tmp_path: Path) -> None:
+    path = an_export(tmp_path / "x.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute(
+            """CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS
+               WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x AS start, x AS "end" FROM n"""
+        )
+    with Export(path) as export:
+        assert export.table("CUPTI_ACTIVITY_KIND_KERNEL") is None
+
+
+def test_any_tables_may_be_missing(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.sqlite"
+    write_export(whole, rows=4)
+    with closing(sqlite3.connect(whole)) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for table in tables:
+        path = tmp_path / f"{table}.sqlite"
+        path.write_bytes(whole.read_bytes())
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute(f'DROP TABLE "{table}"')
+        timeline = read_export(path)
+        timeline.check()
+        for device in breakdown(timeline).ranks[0].devices:
+            parts = (device.compute_ns, device.comm_exposed_ns, device.memory_ns, device.idle_ns)
+            assert sum(parts) == device.span_ns
+        with Export(path) as export:
+            for report in REPORTS:
+                report.rows(export)
