@@ -18,8 +18,10 @@ def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Interva
     starts, ends = starts[real], ends[real]
     if not len(starts):
         return EMPTY
-    order = np.argsort(starts, kind="stable")
-    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
     opens = np.concatenate(([True], starts[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return np.stack((starts[opens], reach[closes]), axis=1)
