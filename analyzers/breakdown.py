@@ -85,6 +85,20 @@ class TimelineReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
+class Coverage(NamedTuple):
+    """What a device did when, as sets of intervals, each within the next.
+
+    Exposed communication is what `kernels` has beyond `compute`, memory operations what `busy` has beyond `kernels`.
+    """
+
+    compute: Intervals
+    """Kernels that are no communication."""
+    kernels: Intervals
+    """All kernels."""
+    busy: Intervals
+    """Kernels, copies and sets."""
+
+
 def breakdown(timeline: Timeline) -> TimelineReport:
     """The report of a timeline. A rank without device activities has no devices, and a finding says so."""
     ranks = [_rank(timeline, source) for source in timeline.sources]
@@ -111,17 +125,17 @@ def _rank(timeline: Timeline, source: Source) -> RankTime:
         rank=source.rank,
         source=source.path,
         devices=[
-            device_time(work.where(work.device == device), device, source.device_names.get(device))
+            device_time(on_it, device, source.device_names.get(device), coverage(on_it))
             for device in np.unique(work.device).tolist()
+            if len(on_it := work.where(work.device == device))
         ],
         operators=operator_times(_of_rank(timeline.ops, source.rank)),
         ranges=_range_times(ranges),
     )
 
 
-def device_time(work: Activities, device: int, name: str | None) -> DeviceTime:
-    """The time of one device; `work` is all that ran on it, at least one activity."""
-    cover = coverage(work)
+def device_time(work: Activities, device: int, name: str | None, cover: Coverage) -> DeviceTime:
+    """The time of one device; `work` is all that ran on it, at least one activity, and `cover` its coverage."""
     span_ns = int(work.end.max() - work.start.min())
     compute_ns, kernels_ns, busy_ns = length(cover.compute), length(cover.kernels), length(cover.busy)
     communication = work.is_communication
@@ -143,20 +157,6 @@ def device_time(work: Activities, device: int, name: str | None) -> DeviceTime:
         kinds=_kind_times(named),
         kernels=[row for row in named if (row.name, row.kind) in kernels],
     )
-
-
-class Coverage(NamedTuple):
-    """What a device did when, as sets of intervals, each within the next.
-
-    Exposed communication is what `kernels` has beyond `compute`, memory operations what `busy` has beyond `kernels`.
-    """
-
-    compute: Intervals
-    """Kernels that are no communication."""
-    kernels: Intervals
-    """All kernels."""
-    busy: Intervals
-    """Kernels, copies and sets."""
 
 
 def coverage(work: Activities) -> Coverage:

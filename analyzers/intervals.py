@@ -38,6 +38,17 @@ def together(*sets: Intervals) -> Intervals:
     return union(whole[:, 0], whole[:, 1])
 
 
+def covered_before(intervals: Intervals, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each time the nanoseconds that a set covers before it; differences are what it covers in between."""
+    if not len(intervals):
+        return np.zeros(len(times), dtype=np.int64)
+    whole = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+    index = np.searchsorted(intervals[:, 0], times, side="right")
+    last = np.maximum(index - 1, 0)
+    beyond = np.where(index > 0, np.maximum(intervals[last, 1] - times, 0), 0)
+    return whole[index] - beyond
+
+
 def shared(left: Intervals, right: Intervals) -> Intervals:
     """What both sets cover."""
     edges, in_left, in_right = _cells(left, right)

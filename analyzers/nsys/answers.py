@@ -11,42 +11,34 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from ...record.units import show_count
-from ..activities import Activities
-from ..breakdown import DeviceTime, NameTime, device_time, name_times
+from ..breakdown import DeviceTime, NameTime, coverage, device_time, name_times
 from ..findings import Finding
-from ..precision import is_gemm, precision_of
+from ..gaps import Idle
+from ..launches import LaunchCost
+from ..projection import Projection
+from ..steps import StepSummary, StepTime, step_summaries
+from ..work_kinds import GemmTime, KindShare, fp8_share, gemm_times, kind_shares
 from .columns import Rejected, read_activities
 from .export import Export
+from .host import Host, read_host
 from .read import device_names
+from .remarks import remarks
 from .transfers import Transfer, transfers
 
 
-class GemmTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The GEMM kernels of one precision; durations are summed."""
+class KernelTime(NameTime, frozen=True, kw_only=True):
+    """All kernels of one name, over all devices of an export."""
 
-    precision: str | None
-    """Such as `fp8`, `bf16`; None where the name does not say."""
-    count: int
-    total_ns: int
-    share_pct: float
-    """Of the time of all GEMM kernels."""
-
-
-class KindShare(msgspec.Struct, frozen=True, kw_only=True):
-    """All work of one kind, GEMMs by precision; durations are summed, so that what overlaps counts each."""
-
-    kind: str
-    """As in `kinds`, or `gemm bf16` and the like."""
-    count: int
-    total_ns: int
     share_pct: float
     """Of the devices' spans."""
+    per_step_ns: float | None
+    """What steps launched of it, over their number; None without steps."""
 
 
 class NsysDevice(DeviceTime, frozen=True, kw_only=True):
     """One device of an export."""
 
+    idle: Idle
     gemms: list[GemmTime]
     """Largest first."""
     fp8_gemm_pct: float | None
@@ -62,10 +54,17 @@ class NsysRank(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[NsysDevice]
     kinds: list[KindShare]
     """Over all devices, largest first."""
-    kernels: list[NameTime]
+    kernels: list[KernelTime]
     """Over all devices, largest total first."""
     transfers: list[Transfer] | None
     """None where no table of copies or sets was recorded."""
+    launches: list[LaunchCost] | None
+    """None where no API calls were recorded."""
+    steps: list[StepTime] | None
+    """By process, device and time; None where no range is a step."""
+    step_summary: list[StepSummary]
+    projection: Projection | None
+    """GPU time of NVTX ranges; None without ranges, or without API calls."""
 
 
 class NsysReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,101 +90,52 @@ def answers(paths: Iterable[Path]) -> NsysReport:
 def _rank(rank: int, export: Export) -> tuple[NsysRank, list[Finding]]:
     rejected = Rejected()
     work = read_activities(export, rejected)
+    host = read_host(export, work, rejected)
     names = device_names(export)
-    devices = [_device(work.where(work.device == device), device, names) for device in np.unique(work.device).tolist()]
+    devices: list[NsysDevice] = []
+    steps: list[StepTime] = []
+    for device in np.unique(work.device).tolist():
+        on_it = work.device == device
+        mine = work.where(on_it)
+        cover = coverage(mine)
+        devices.append(_device(device_time(mine, device, names.get(device), cover), host.idle(on_it, cover)))
+        steps += host.step_times(device, on_it, cover)
+    steps.sort(key=lambda row: (row.process, row.device, row.number))
     has_transfers = any(export.table(f"CUPTI_ACTIVITY_KIND_{name}") for name in ("MEMCPY", "MEMSET"))
     found = NsysRank(
         rank=rank,
         source=str(export.path),
         format=export.format,
         devices=devices,
-        kinds=_kinds(devices),
-        kernels=_kernels(work),
+        kinds=kind_shares(devices),
+        kernels=_kernels(host, sum(device.span_ns for device in devices)),
         transfers=transfers(export) if has_transfers else None,
+        launches=host.launches(),
+        steps=steps if host.steps else None,
+        step_summary=step_summaries(steps),
+        projection=host.projection(),
     )
-    return found, [*rejected.findings(export.path.name), *_absent(export, work), *_environment(export)]
+    return found, [*rejected.findings(export.path.name), *remarks(export, work)]
 
 
-def _device(work: Activities, device: int, names: dict[int, str]) -> NsysDevice:
-    time = device_time(work, device, names.get(device))
-    gemms = _gemms(time.kernels)
-    whole = sum(row.total_ns for row in gemms)
-    fp8_ns = sum(row.total_ns for row in gemms if row.precision == "fp8")
-    return NsysDevice(
-        **{name: getattr(time, name) for name in time.__struct_fields__},
-        gemms=gemms,
-        fp8_gemm_pct=100 * fp8_ns / whole if whole else None,
-    )
+def _device(time: DeviceTime, idle: Idle) -> NsysDevice:
+    gemms = gemm_times(time.kernels)
+    known = {name: getattr(time, name) for name in time.__struct_fields__}
+    return NsysDevice(**known, idle=idle, gemms=gemms, fp8_gemm_pct=fp8_share(gemms))
 
 
-def _kinds(devices: list[NsysDevice]) -> list[KindShare]:
-    span_ns = sum(device.span_ns for device in devices)
-    counts: dict[str, int] = {}
-    totals: dict[str, int] = {}
-    for device in devices:
-        rows = [(row.kind, row.count, row.total_ns) for row in device.kinds if not is_gemm(row.kind)]
-        rows += [(f"gemm {row.precision or 'of unknown precision'}", row.count, row.total_ns) for row in device.gemms]
-        for kind, count, total in rows:
-            counts[kind] = counts.get(kind, 0) + count
-            totals[kind] = totals.get(kind, 0) + total
-    found = [
-        KindShare(kind=kind, count=counts[kind], total_ns=total, share_pct=100 * total / span_ns if span_ns else 0.0)
-        for kind, total in totals.items()
+def _kernels(host: Host, span_ns: int) -> list[KernelTime]:
+    work = host.work
+    is_kernel = work.is_kernel
+    keys = [(entry.name, entry.kind) for entry in work.labels]
+    in_step = is_kernel & (host.step >= 0)
+    stepped = np.bincount(work.label[in_step], weights=work.duration[in_step], minlength=len(keys))
+    per_step = {key: float(total) / host.steps for key, total in zip(keys, stepped, strict=True)} if host.steps else {}
+    return [
+        KernelTime(
+            **{name: getattr(row, name) for name in row.__struct_fields__},
+            share_pct=100 * row.total_ns / span_ns if span_ns else 0.0,
+            per_step_ns=per_step.get((row.name, row.kind)),
+        )
+        for row in name_times(work.label[is_kernel], work.duration[is_kernel], keys)
     ]
-    return sorted(found, key=lambda row: (-row.total_ns, row.kind))
-
-
-def _kernels(work: Activities) -> list[NameTime]:
-    kernels = work.where(work.is_kernel)
-    return name_times(kernels.label, kernels.duration, [(entry.name, entry.kind) for entry in work.labels])
-
-
-def _gemms(kernels: list[NameTime]) -> list[GemmTime]:
-    counts: dict[str | None, int] = {}
-    totals: dict[str | None, int] = {}
-    for row in kernels:
-        if is_gemm(row.kind):
-            precision = precision_of(row.name)
-            counts[precision] = counts.get(precision, 0) + row.count
-            totals[precision] = totals.get(precision, 0) + row.total_ns
-    whole = sum(totals.values())
-    found = [
-        GemmTime(
-            precision=precision,
-            count=counts[precision],
-            total_ns=total,
-            share_pct=100 * total / whole if whole else 0.0,
-        )
-        for precision, total in totals.items()
-    ]
-    return sorted(found, key=lambda row: (-row.total_ns, row.precision or "~"))
-
-
-def _absent(export: Export, work: Activities) -> list[Finding]:
-    found = []
-    if not len(work):
-        text = (
-            f"{export.path.name} has no kernels, copies or sets: device time is not measured. Profile with -t cuda "
-            "(on WSL, with a driver that supports it)."
-        )
-        found.append(Finding(code="no-device-activity", severity="info", text=text))
-    whole = [entry for entry in work.labels if entry.what == "graph"]
-    if whole:
-        launches = int(np.isin(work.label, [work.labels.index(entry) for entry in whole]).sum())
-        text = (
-            f"{show_count(launches)} launches of {len(whole)} CUDA graphs were recorded whole, each charged once; the "
-            "kernels in them have no rows. Profile with --cuda-graph-trace=node to see them (it costs more)."
-        )
-        evidence = {"graphs": len(whole), "launches": launches}
-        found.append(Finding(code="graphs-recorded-whole", severity="info", text=text, evidence=evidence))
-    return found
-
-
-def _environment(export: Export) -> list[Finding]:
-    if not export.carries_environment:
-        return []
-    text = (
-        f"{export.path.name} carries the environment variables of the profiled program, tokens perhaps among them: "
-        f"send on what stepscope scrub {export.path.name} writes, and profile with --discard-environment=true."
-    )
-    return [Finding(code="carries-environment", severity="warning", text=text)]
