@@ -18,8 +18,10 @@ def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Interva
     starts, ends = starts[real], ends[real]
     if not len(starts):
         return EMPTY
-    order = np.argsort(starts, kind="stable")
-    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
     opens = np.concatenate(([True], starts[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return np.stack((starts[opens], reach[closes]), axis=1)
@@ -34,6 +36,17 @@ def together(*sets: Intervals) -> Intervals:
     """What any of the sets covers."""
     whole = np.concatenate(sets) if sets else EMPTY
     return union(whole[:, 0], whole[:, 1])
+
+
+def covered_before(intervals: Intervals, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each time the nanoseconds that a set covers before it; differences are what it covers in between."""
+    if not len(intervals):
+        return np.zeros(len(times), dtype=np.int64)
+    whole = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+    index = np.searchsorted(intervals[:, 0], times, side="right")
+    last = np.maximum(index - 1, 0)
+    beyond = np.where(index > 0, np.maximum(intervals[last, 1] - times, 0), 0)
+    return whole[index] - beyond
 
 
 def shared(left: Intervals, right: Intervals) -> Intervals:

@@ -21,12 +21,12 @@ def analyze_nsys(
     *,
     report: Annotated[list[str] | None, Parameter(negative="")] = None,
     format: Format = "table",
-    top: Top = 15,
+    top: Top | None = None,
     output: Path | None = None,
     force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     list_reports: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
 ) -> None:
-    """Summarise what Nsight Systems recorded: kernels, copies by time and by size, CUDA API calls.
+    """Say where the time went in what Nsight Systems recorded, or print the summaries of `nsys stats`.
 
     Example: `analyze-nsys traces/run.nsys-rep --report cuda_gpu_kern_sum --format csv`
 
@@ -36,11 +36,11 @@ def analyze_nsys(
         A .nsys-rep report with its export beside it (or nsys on this machine), the SQLite export itself, or
         the folder of a run that has one.
     report
-        A report by its official name, such as cuda_gpu_kern_sum; may repeat. [default: all]
+        Print this report instead, by its official name, such as cuda_gpu_kern_sum; may repeat.
     format
-        table; csv: as nsys stats prints it, for one --report; json: device time, as stepscope.timeline/1.
+        table; csv: as nsys stats prints it, for one --report; json: everything, as stepscope.timeline/1.
     top
-        Rows of each table to show; 0: all. CSV and JSON always have all.
+        Rows of each table to show; 0: all. CSV and JSON always have all. [default: what fits a screen; 15 of a report]
     output
         Folder to write each report into as CSV, instead of printing.
     force
@@ -48,10 +48,12 @@ def analyze_nsys(
     list_reports
         List the reports, and whether this file can answer each.
     """
+    from ..analyzers.nsys.answers import answers
     from ..analyzers.nsys.export import Export
     from ..analyzers.nsys.locate import locate_export
     from ..analyzers.nsys.reports import REPORTS
     from ..analyzers.nsys.reports import report as report_called
+    from .nsys_view import show
 
     chosen = [report_called(name) for name in report] if report else list(REPORTS)
     if format == "csv" and not report and output is None:
@@ -59,7 +61,7 @@ def analyze_nsys(
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
         path = locate_export(file, Path(scratch))
         if format == "json":
-            _print_timeline(path)
+            sys.stdout.write(json_text(answers([path])))
             return
         with Export(path) as export:
             if list_reports:
@@ -68,15 +70,10 @@ def analyze_nsys(
                 _write(export, chosen, output, force=force)
             elif format == "csv":
                 _print_csv(export, chosen)
+            elif report:
+                _print_tables(export, chosen, 15 if top is None else top)
             else:
-                _print_tables(export, chosen, top)
-
-
-def _print_timeline(path: Path) -> None:
-    from ..analyzers.breakdown import breakdown
-    from ..analyzers.nsys.read import read_export
-
-    sys.stdout.write(json_text(breakdown(read_export(path))))
+                show(answers([path]), terminal(), top)
 
 
 def _print_csv(export: "Export", reports: list["Report"]) -> None:

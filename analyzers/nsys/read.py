@@ -27,7 +27,7 @@ def read_export(path: Path, *, rank: int = 0) -> Timeline:
             path=str(path),
             format=export.format,
             origin_ns=_session_start(export),
-            device_names=_device_names(export),
+            device_names=device_names(export),
         )
         return Timeline(
             sources=(source,),
@@ -150,7 +150,8 @@ def _session_start(export: Export) -> int | None:
     return int(rows[0][0]) if rows and rows[0][0] else None
 
 
-def _device_names(export: Export) -> dict[int, str]:
+def device_names(export: Export) -> dict[int, str]:
+    """GPU number → name, for those that the export lists."""
     has = export.tables.get("TARGET_INFO_GPU", set())
     number = next((name for name in ("id", "deviceId") if name in has), None)
     if number is None or "name" not in has:

@@ -1,0 +1,171 @@
+"""Device work of an export as columns, streamed: a few bytes a row, however wide the export's tables are.
+
+A row that is no interval (it ends before it starts or never, lasts a day or more, or has no time at all) counts in no
+sum; how many there were is told.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from ...record.units import show_count
+from ..activities import NONE, Activities, Codes, Ints, Label, Mask, What, label
+from ..findings import Finding
+from .export import Export
+
+LONG, TEXT = pa.int64(), pa.string()
+NO_PID = (1 << 24) - 1
+_DAY_NS = 86_400 * 10**9
+
+
+@dataclass
+class Rejected:
+    """What was no interval, by what it was."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, what: str, rows: int) -> None:
+        """`rows` more of them."""
+        if rows:
+            self.counts[what] += rows
+
+    def findings(self, file: str) -> list[Finding]:
+        """One, where there are any."""
+        if not self.counts:
+            return []
+        told = ", ".join(f"{show_count(rows)} {what}" for what, rows in sorted(self.counts.items()))
+        text = f"Rows of {file} that are no intervals ({told}: they end before they start, or never) count in no sum."
+        return [Finding(code="impossible-times", severity="warning", text=text, evidence=dict(self.counts))]
+
+
+def read_columns(export: Export, table: str, columns: dict[str, str], where: str = "") -> dict[str, Ints]:
+    """Integer columns of a table, each an SQL expression; a missing value is `NONE`."""
+    selected = ", ".join(f'coalesce({expression}, {NONE}) AS "{name}"' for name, expression in columns.items())
+    parts: dict[str, list[Ints]] = {name: [] for name in columns}
+    with export.batches(f'SELECT {selected} FROM "{table}" {where}', dict.fromkeys(columns, LONG)) as batches:
+        for batch in batches:
+            for name, column in zip(columns, batch.columns, strict=True):
+                parts[name].append(column.to_numpy())
+    return {name: _joined(parts.pop(name)) for name in columns}
+
+
+def read_activities(export: Export, rejected: Rejected) -> Activities:
+    """Kernels, copies, sets and whole graphs of an export, of every process and device."""
+    names = _Names(export)
+    parts = []
+    for what, told, table, name in _sources(export):
+        rows = read_columns(export, table, _activity_columns(export, table, name))
+        good = is_interval(rows["start"], rows["end"])
+        rejected.add(told, len(good) - int(good.sum()))
+        if not good.all():
+            rows = {column: values[good] for column, values in rows.items()}
+        rows["label"] = names.codes(rows.pop("name"), what).astype(np.int64)
+        parts.append(rows)
+    if not parts:
+        parts = [{name: np.empty(0, dtype=np.int64) for name in (*_ACTIVITY, "label")}]
+    whole = {name: _joined([part.pop(name) for part in parts]) for name in (*_ACTIVITY, "label")}
+    return Activities(
+        start=whole["start"],
+        end=whole["end"],
+        device=_on_gpus(export, whole["process"], whole["device"]),
+        stream=whole["stream"],
+        process=whole["process"],
+        correlation=whole["correlation"],
+        label=whole["label"].astype(np.int32),
+        labels=tuple(names.labels),
+    )
+
+
+_ACTIVITY = ("start", "end", "device", "stream", "process", "correlation")
+
+
+def is_interval(start: Ints, end: Ints) -> Mask:
+    """Which rows are intervals that a machine can have measured."""
+    return (end >= start) & (end > 0) & (end - start < _DAY_NS)
+
+
+def _sources(export: Export) -> list[tuple[What, str, str, str]]:
+    """What there is to read: what it is, the word for it, the table, and the expression for its name's number."""
+    wanted: tuple[tuple[What, str, str, str], ...] = (
+        ("kernel", "kernels", "KERNEL", "demangledName"),
+        ("graph", "graph launches", "GRAPH_TRACE", "graphId"),
+        ("memcpy", "copies", "MEMCPY", "copyKind"),
+        ("memset", "sets", "MEMSET", "0"),
+    )
+    found = []
+    for what, told, name, expression in wanted:
+        table = export.table(f"CUPTI_ACTIVITY_KIND_{name}")
+        if table and {"start", "end"} <= export.columns(table):
+            has = expression.isdigit() or expression in export.columns(table)
+            found.append((what, told, table, expression if has else "NULL"))
+    return found
+
+
+def _activity_columns(export: Export, table: str, name: str) -> dict[str, str]:
+    has = export.columns(table)
+    return {
+        "start": "start",
+        "end": '"end"',
+        "device": "coalesce(deviceId, 0)" if "deviceId" in has else "0",
+        "stream": "streamId" if "streamId" in has else "NULL",
+        "process": f"(globalPid >> 24) & {NO_PID}" if "globalPid" in has else "NULL",
+        "correlation": "nullif(correlationId, 0)" if "correlationId" in has else "NULL",
+        "name": name,
+    }
+
+
+class _Names:
+    """Numbers of names as codes of labels; equal texts are one label."""
+
+    def __init__(self, export: Export) -> None:
+        self.labels: list[Label] = []
+        self._strings = export.strings()
+        self._copies = export.copy_labels()
+        self._code: dict[Label, int] = {}
+
+    def codes(self, numbers: Ints, what: What) -> Codes:
+        """The label's code for each number."""
+        known = distinct(numbers)
+        coded = np.array([self._coded(self._text(number, what), what) for number in known.tolist()], dtype=np.int32)
+        return coded[np.searchsorted(known, numbers)] if len(known) else np.empty(0, dtype=np.int32)
+
+    def _coded(self, text: str, what: What) -> int:
+        found = label(text, what)
+        if found not in self._code:
+            self._code[found] = len(self.labels)
+            self.labels.append(found)
+        return self._code[found]
+
+    def _text(self, number: int, what: What) -> str:
+        match what:
+            case "kernel":
+                return self._strings.get(number, "?")
+            case "memcpy":
+                return f"memcpy {self._copies.get(number, 'Unknown')}"
+            case "graph":
+                return f"CUDA graph {number}" if number != NONE else "CUDA graph"
+        return "memset"
+
+
+def distinct(numbers: Ints) -> Ints:
+    """The different values, in order; without sorting all of them where they are small."""
+    if len(numbers) and numbers.min() >= NONE and numbers.max() < 1 << 24:
+        return np.flatnonzero(np.bincount(numbers + 1)) - 1
+    return np.unique(numbers)
+
+
+def _on_gpus(export: Export, process: Ints, device: Ints) -> Codes:
+    """Devices as the machine numbers them: processes may each call another GPU 0, and newer exports say which it is."""
+    found: Codes = device.astype(np.int32)
+    table = "TARGET_INFO_CUDA_DEVICE"
+    if {"gpuId", "cudaId", "pid"} <= export.tables.get(table, set()):
+        gpus = export.small(f"SELECT pid, cudaId, gpuId FROM {table} WHERE gpuId IS NOT NULL")
+        for pid, cuda, gpu in gpus:
+            found[(process == int(pid)) & (device == int(cuda))] = int(gpu)
+    return found
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

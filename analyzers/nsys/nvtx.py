@@ -1,0 +1,82 @@
+"""NVTX ranges of an export: push/pop ranges, which belong to a thread, and start/end ranges, which belong to a process.
+
+PyTorch puts more than a name into a range's text (`aten::mm, seq = 12, op_id = 34, sizes = [[8, 16]]`): the name and
+autograd's number are taken apart.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..activities import NONE
+from ..nesting import Ranges, sorted_ranges
+from .columns import LONG, TEXT, Rejected, is_interval
+from .export import Export
+
+PUSH_POP, START_END = 59, 60
+_NUMBERED = r", seq = (?P<seq>\d{1,18})(?:,|$)"
+_DETAILS = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nvtx:
+    """An export's ranges by style."""
+
+    push_pop: Ranges
+    start_end: Ranges
+
+
+def read_nvtx(export: Export, rejected: Rejected) -> Nvtx | None:
+    """None where the export has no range, or no table of them."""
+    table = export.table("NVTX_EVENTS")
+    if table is None or not {"start", "end", "globalTid", "eventType"} <= export.columns(table):
+        return None
+    has = export.columns(table)
+    columns = {
+        "start": "start",
+        "end": f'coalesce("end", {NONE})',
+        "style": "eventType",
+        "thread": f"coalesce(globalTid & {(1 << 48) - 1}, 0)",
+        "text_id": f"coalesce(textId, {NONE})" if "textId" in has else str(NONE),
+        "text": "text" if "text" in has else "NULL",
+    }
+    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    query = f'SELECT {selected} FROM "{table}" WHERE eventType IN ({PUSH_POP}, {START_END})'
+    types = {name: TEXT if name == "text" else LONG for name in columns}
+    with export.batches(query, types) as batches:
+        rows = batches.read_all()
+    good = is_interval(rows["start"].to_numpy(), rows["end"].to_numpy())
+    rejected.add("ranges", len(good) - int(good.sum()))
+    rows = rows.filter(pa.array(good))
+    if not len(rows):
+        return None
+    rows = rows.append_column("name", _texts(export, rows))
+    styles = rows["style"].to_numpy()
+    return Nvtx(
+        push_pop=_ranges(rows.filter(pa.array(styles == PUSH_POP))),
+        start_end=_ranges(rows.filter(pa.array(styles == START_END))),
+    )
+
+
+def _texts(export: Export, rows: pa.Table) -> pa.ChunkedArray:
+    strings = export.strings()
+    index = pc.index_in(rows["text_id"], value_set=pa.array(strings.keys(), LONG))
+    by_id = pa.array(strings.values(), TEXT).take(index.combine_chunks())
+    own = pc.if_else(pc.equal(rows["text"], ""), None, rows["text"])
+    return pc.coalesce(own, by_id, "?")
+
+
+def _ranges(rows: pa.Table) -> Ranges:
+    texts = rows["name"].combine_chunks()
+    numbers = pc.struct_field(pc.extract_regex(texts, _NUMBERED), "seq").cast(LONG)
+    plain = pc.replace_substring_regex(texts, _DETAILS, "").dictionary_encode()
+    return sorted_ranges(
+        start=rows["start"].to_numpy(),
+        end=rows["end"].to_numpy(),
+        thread=rows["thread"].to_numpy(),
+        name=np.asarray(plain.indices, dtype=np.int32),
+        names=tuple(plain.dictionary.to_pylist()),
+        sequence=pc.fill_null(numbers, NONE).to_numpy(zero_copy_only=False),
+    )

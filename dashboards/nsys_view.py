@@ -1,0 +1,265 @@
+"""The default view of `analyze-nsys`: one screen of what an export says beyond the official reports."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
+from .tables import Cell, Column, Table, print_table
+
+if TYPE_CHECKING:
+    from ..analyzers.nsys.answers import NsysRank, NsysReport
+
+LONG, SHORT = 6, 4
+"""Rows of the long and the short tables where nobody asked for a number."""
+NO = "–"
+"""Where a value does not apply."""
+
+
+def show(report: "NsysReport", console: Console, top: int | None) -> None:
+    """Print the report; `top` rows of each table (0: all), or as many as fit a screen."""
+    for part in _parts(report, top):
+        if isinstance(part, Table):
+            print_table(part, console)
+        else:
+            console.print(part + "\n", markup=False, soft_wrap=True)
+    for finding in report.findings:
+        console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+
+
+def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
+    """What is shown, the most telling first: tables, and lines of text."""
+    if any(rank.devices for rank in report.ranks):
+        yield _devices(report)
+    for rank in report.ranks:
+        if not rank.devices:
+            continue
+        yield _kinds(rank)
+        yield _kernels(rank, top)
+        yield from _idle(rank, top)
+        yield from _ranges(rank, top)
+        yield _steps(rank)
+        yield _launches(rank)
+        yield (
+            _transfers(rank, top)
+            if rank.transfers
+            else f"Copies and sets{_place(rank)}: {NOT_MEASURED}; -t cuda has them"
+        )
+
+
+def _devices(report: "NsysReport") -> Table:
+    parts = ("compute_ns", "comm_exposed_ns", "memory_ns", "idle_ns")
+    headings = ("compute", "exposed comm.", "copies", "idle")
+    return Table(
+        title="Devices: the span in four parts",
+        columns=[
+            Column(name="rank", heading="rank"),
+            Column(name="device", heading="GPU"),
+            Column(name="span_ns", heading="span", show=show_ns),
+            *(Column(name=part, heading=heading) for part, heading in zip(parts, headings, strict=True)),
+            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns),
+            Column(name="fp8_gemm_pct", heading="FP8 of GEMM time"),
+        ],
+        rows=[
+            (
+                rank.rank,
+                device.device,
+                device.span_ns,
+                *(_of_span(getattr(device, part), device.span_ns) for part in parts),
+                device.comm_overlapped_ns,
+                "no GEMM" if device.fp8_gemm_pct is None else show_pct(device.fp8_gemm_pct),
+            )
+            for rank in report.ranks
+            for device in rank.devices
+        ],
+    )
+
+
+def _kinds(rank: "NsysRank") -> str:
+    told = (f"{row.kind} {show_pct(row.share_pct)}" for row in rank.kinds)
+    return f"Kinds of work{_place(rank)}, of the span: {', '.join(told)}"
+
+
+def _kernels(rank: "NsysRank", top: int | None) -> Table:
+    rows = rank.kernels[: _limit(top, LONG)]
+    return Table(
+        title=f"Kernels{_place(rank)}{_of(len(rows), len(rank.kernels))}; shares are of the span",
+        columns=[
+            Column(name="total_ns", heading="time", show=show_ns),
+            Column(name="share_pct", heading="share", show=show_pct),
+            Column(name="count", heading="count", show=show_count),
+            Column(name="mean_ns", heading="mean", show=show_ns),
+            Column(name="median_ns", heading="median", show=show_ns),
+            Column(name="p95_ns", heading="p95", show=show_ns),
+            Column(name="per_step_ns", heading="per step", show=_own),
+            Column(name="kind", heading="kind", right=False),
+            Column(name="name", heading="kernel", right=False, fold=True),
+        ],
+        rows=[
+            (
+                row.total_ns,
+                row.share_pct,
+                row.count,
+                row.mean_ns,
+                row.median_ns,
+                row.p95_ns,
+                NO if row.per_step_ns is None else row.per_step_ns,
+                row.kind,
+                row.name,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
+    whole = sum(device.idle.idle_ns for device in rank.devices)
+    before = sum(device.idle.before_launch_ns for device in rank.devices)
+    after = sum(device.idle.after_launch_ns for device in rank.devices)
+    if all(device.idle.causes is None for device in rank.devices):
+        yield f"Idle {show_ns(whole)}{_place(rank)}: why is {NOT_MEASURED}; -t cuda records API calls"
+        return
+    causes = [(device.device, cause) for device in rank.devices for cause in device.idle.causes or []]
+    causes.sort(key=lambda entry: -entry[1].total_ns)
+    rows = causes[: _limit(top, SHORT)]
+    yield Table(
+        title=f"Idle {show_ns(whole)}{_place(rank)}: {show_ns(before)} before the next work was launched, "
+        f"{show_ns(after)} after; by what the launching thread was in{_of(len(rows), len(causes))}",
+        columns=[
+            Column(name="device", heading="GPU"),
+            Column(name="total_ns", heading="time", show=show_ns),
+            Column(name="share_pct", heading="of idle", show=show_pct),
+            Column(name="count", heading="gaps", show=show_count),
+            Column(name="longest_ns", heading="longest", show=show_ns),
+            Column(name="call", heading="API call", right=False),
+            Column(name="range", heading="NVTX range", right=False, fold=True),
+        ],
+        rows=[
+            (
+                device,
+                cause.total_ns,
+                _share(cause.total_ns, whole),
+                cause.count,
+                cause.longest_ns,
+                cause.call or "none",
+                cause.range or "none",
+            )
+            for device, cause in rows
+        ],
+    )
+
+
+def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
+    found = rank.projection
+    if found is None:
+        yield f"NVTX ranges{_place(rank)}: {NOT_MEASURED}; name parts of the program and profile with -t cuda,nvtx"
+        return
+    rows = found.ranges[: _limit(top, LONG)]
+    whole = found.gpu_ns
+    yield Table(
+        title=f"GPU time of NVTX ranges{_place(rank)}{_of(len(rows), len(found.ranges))}; "
+        f"{show_pct(_share(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed "
+        f"({show_ns(found.outside_ns)} launched outside of ranges, {show_ns(found.unlaunched_ns)} without a launch)",
+        columns=[
+            Column(name="inclusive_ns", heading="with inner", show=show_ns),
+            Column(name="exclusive_ns", heading="own", show=_own),
+            Column(name="by_time_ns", heading="by time", show=show_ns),
+            Column(name="backward_ns", heading="its backward", show=_own),
+            Column(name="count", heading="count", show=show_count),
+            Column(name="host_ns", heading="host", show=show_ns),
+            Column(name="name", heading="range", right=False, fold=True),
+        ],
+        rows=[
+            (
+                row.inclusive_ns,
+                NO if row.exclusive_ns is None else row.exclusive_ns,
+                row.by_time_ns,
+                NO if row.backward_ns is None else row.backward_ns,
+                row.count,
+                row.host_ns,
+                row.name,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _steps(rank: "NsysRank") -> str:
+    if not rank.step_summary:
+        return f"Steps{_place(rank)}: {NOT_MEASURED}; put each in an NVTX range called step"
+    return "\n".join(
+        f"Steps{_place(rank)}, process {row.process}, GPU {row.device}: {row.count} of {show_ns(row.span_median_ns)} "
+        f"(median; {show_ns(row.span_min_ns)} to {show_ns(row.span_max_ns)}): compute {show_pct(row.compute_pct)}, "
+        f"exposed communication {show_pct(row.comm_exposed_pct)}, copies {show_pct(row.memory_pct)}, "
+        f"idle {show_pct(row.idle_pct)}"
+        for row in rank.step_summary
+    )
+
+
+def _launches(rank: "NsysRank") -> str:
+    if rank.launches is None:
+        return f"Launch overhead{_place(rank)}: {NOT_MEASURED}; profile with -t cuda"
+    told = (
+        f"{show_count(row.count)} {row.call} of {show_ns(row.median_ns)}"
+        + (f", then {show_ns(row.queued_median_ns)} queued" if row.queued_median_ns is not None else "")
+        for row in rank.launches[:3]
+    )
+    return f"Launches{_place(rank)} (medians): {'; '.join(told) or 'none'}"
+
+
+def _transfers(rank: "NsysRank", top: int | None) -> Table:
+    found = rank.transfers or []
+    rows = found[: _limit(top, SHORT)]
+    return Table(
+        title=f"Copies and sets{_place(rank)}{_of(len(rows), len(found))}",
+        columns=[
+            Column(name="direction", heading="direction", right=False),
+            Column(name="memory", heading="memory", right=False),
+            Column(name="device", heading="GPU"),
+            Column(name="count", heading="count", show=show_count),
+            Column(name="total_ns", heading="time", show=show_ns),
+            Column(name="bytes", heading="size", show=show_bytes),
+            Column(name="bytes_per_s", heading="rate", show=_rate),
+        ],
+        rows=[
+            (
+                row.direction,
+                " → ".join(filter(None, (row.source, row.destination))) or None,
+                row.device,
+                row.count,
+                row.total_ns,
+                row.bytes,
+                row.bytes_per_s,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _own(value: Cell) -> str:
+    return value if isinstance(value, str) else show_ns(value)
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{show_bytes(bytes_per_s)}/s"
+
+
+def _limit(top: int | None, fitting: int) -> int | None:
+    return fitting if top is None else top or None
+
+
+def _share(part: float, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _of_span(part: int, span: int) -> Cell:
+    return f"{show_ns(part)} {show_pct(100 * part / span) if span else ''}".rstrip()
+
+
+def _place(rank: "NsysRank") -> str:
+    return f", rank {rank.rank}" if rank.rank else ""
+
+
+def _of(shown: int, there_are: int) -> str:
+    return f": the first {shown} of {there_are}" if shown < there_are else ""
