@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import psutil
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from .. import __version__
 from ..record.errors import ConfigError
@@ -21,13 +21,14 @@ from ..record.recipes import CAPTURED
 from ..record.run import RunDir, default_run_name, new_run
 from ..record.telemetry import GpuSample, HostSample
 from ..record.units import show_bytes, show_ns, show_pct
-from .children import wait_for_program
+from .children import wait_for, wait_for_program
 from .gpus import visible_gpus
 from .nsys import nsys_asked
 from .nsys_note import note, remark
 from .nsys_program import ProgramUnderNsys
-from .sampler import Sampler
+from .sampler import Sampler, check_period
 
+_PRICE = Group("Price list", sort_key=1)
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
@@ -40,6 +41,12 @@ def capture(
     nsys_window: Switch = False,
     nsys_graph_nodes: Switch = False,
     nsys_memory: Switch = False,
+    price: Annotated[bool, Parameter(negative="", show_default=False, group=_PRICE)] = False,
+    recipe: Annotated[str | None, Parameter(group=_PRICE)] = None,
+    model: Annotated[str | None, Parameter(group=_PRICE)] = None,
+    seq_len: Annotated[int | None, Parameter(group=_PRICE)] = None,
+    steps: Annotated[int | None, Parameter(group=_PRICE)] = None,
+    format: Annotated[Literal["table", "csv", "json"] | None, Parameter(group=_PRICE)] = None,
 ) -> int:
     """Record what the machine does while a program runs: GPUs through NVML, CPU, memory and storage of the host.
 
@@ -66,7 +73,25 @@ def capture(
         Let nsys record each kernel of a CUDA graph rather than the graph; costs more.
     nsys_memory
         Let nsys record device memory taken and given back; costs more.
+    price
+        Run no program, but say what each part of a capture costs a step of our own trainer on this machine.
+    recipe
+        Precision recipe of those steps. [default: mxtw]
+    model
+        As in profile-train. [default: tiny; llama-1b on GPUs]
+    seq_len
+        Positions per row. [default: 256; 2048 on GPUs]
+    steps
+        Pairs of steps with and without each part. [default: 12]
+    format
+        table, csv or json. [default: table]
     """
+    settings = {"recipe": recipe, "model": model, "seq-len": seq_len, "steps": steps, "format": format}
+    given = {name: str(value) for name, value in settings.items() if value is not None}
+    if price:
+        return _price_list(command, given)
+    if given:
+        raise ConfigError(f"--{next(iter(given))} goes with --price; the program's own arguments go after --")
     program = [_checked(command, telemetry_period), *command[1:]]
     nsys = nsys_asked(os.environ) if capture == "nsys" else None
     run = new_run(out, run_name or default_run_name(Path(program[0]).stem))
@@ -88,6 +113,14 @@ def capture(
     return code
 
 
+def _price_list(command: tuple[str, ...], given: dict[str, str]) -> int:
+    """Start the program that measures it: the trainer, with torch in it, which this module never loads."""
+    if command:
+        raise ConfigError("--price runs our own trainer and no other program; leave out what comes after --")
+    flags = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return wait_for([sys.executable, "-P", "-m", "stepscope.trainer.price", *flags])
+
+
 def _say(line: str) -> None:
     sys.stderr.write(f"stepscope: nsys: {line}\n")
     sys.stderr.flush()
@@ -96,8 +129,7 @@ def _say(line: str) -> None:
 def _checked(command: tuple[str, ...], period: float) -> str:
     if not command:
         raise ConfigError("name the program to run after --, like: stepscope capture -- python train.py")
-    if period <= 0:
-        raise ConfigError(f"--telemetry-period: must be more than 0, not {period}")
+    check_period(period, "--telemetry-period")
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError(f"{command[0]}: there is no such program on the PATH")

@@ -4,6 +4,7 @@ A thread reads every `period_s` seconds, first at once and last on the way out. 
 is named once with the reason and not asked for again; a lost device is named and the others go on.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,12 +12,27 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
+from ..record.errors import ConfigError
 from ..record.jsonl import JsonlWriter
 from ..record.telemetry import Sample, SamplerNote
 from .guard import Part
 from .host import HostSource
 from .job import Job
 from .nvml import NvmlSource
+
+LEAST_PERIOD_S = 1 / 6
+"""Between two of its own readings, a driver answers with the last."""
+
+
+def check_period(period_s: float, name: str) -> None:
+    """ConfigError, which names the setting, for a period that is none or too short to read anything new."""
+    if not (math.isfinite(period_s) and period_s > 0):
+        raise ConfigError(f"{name}: must be more than 0, not {period_s}")
+    if period_s < LEAST_PERIOD_S:
+        raise ConfigError(
+            f"{name}: drivers read GPUs no more than six times a second, so {period_s} s would only repeat values; "
+            "give 0.17 or more"
+        )
 
 
 class Source(Protocol):
