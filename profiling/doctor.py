@@ -4,6 +4,7 @@ A table of small checks over the facts of a `Machine`. Each stands alone: one th
 """
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -12,6 +13,7 @@ import msgspec
 
 from ..record.errors import first_line
 from .machine import Machine
+from .nsys import OLDEST
 
 SCHEMA = "stepscope.doctor/1"
 
@@ -191,11 +193,15 @@ def _counters(machine: Machine) -> Result:
 
 def _nsys(machine: Machine) -> Result:
     found = machine.nsys()
-    fix = "install Nsight Systems from developer.nvidia.com/nsight-systems and put nsys on PATH"
+    fix = "install Nsight Systems from developer.nvidia.com/nsight-systems and put nsys on PATH (or in STEPSCOPE_NSYS)"
     if found is None:
         return Result(state="missing", detail="no nsys on PATH", fix=fix)
     if found.version is None:
         return Result(state="warning", detail=f"nsys does not start: {found.failure}", fix=fix)
+    known = re.search(r"(\d{4})\.(\d+)", found.version)
+    if known and (int(known[1]), int(known[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return Result(state="warning", detail=f"{found.version} is too old; {oldest} is the oldest to do", fix=fix)
     return Result(state="ok", detail=found.version)
 
 

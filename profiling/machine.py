@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .nsys import VARIABLE as NSYS
+
 
 class Gpu(NamedTuple):
     """One GPU as NVML has it."""
@@ -33,7 +35,7 @@ class Nvml(NamedTuple):
 
 
 class Nsys(NamedTuple):
-    """The nsys on PATH."""
+    """The nsys that $STEPSCOPE_NSYS names, or that is on PATH."""
 
     version: str | None
     failure: str = ""
@@ -68,8 +70,8 @@ class Machine:
         return Path("/dev/nvidia0").exists()
 
     def nsys(self) -> Nsys | None:
-        """The nsys on PATH, asked for its version without a shell."""
-        path = shutil.which("nsys")
+        """The nsys that captures would use, asked for its version without a shell."""
+        path = shutil.which(self.environment.get(NSYS) or "nsys")
         if path is None:
             return None
         try:

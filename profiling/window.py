@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from torch.profiler import ProfilerAction, profile, supported_activities
 
@@ -105,7 +105,8 @@ class TorchWindow:
                 with_modules=self._recorded.modules,
             )
             profiler.step_num = self._step
-            profiler.current_action = ProfilerAction[self._schedule.action(self._step)]  # it looked at its step 0
+            first: Any = ProfilerAction[self._schedule.action(self._step)]
+            profiler.current_action = first  # which it has looked up for a step 0
             profiler.start()
             self._profiler = profiler
         return self

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from ..profiling.ranges import region
 from ..record.errors import NO_SPACE, UserError, first_line
 from ..record.run import RunDir
 from .ranks import CommonError
@@ -68,7 +69,8 @@ class Checkpoints:
         began = time.perf_counter_ns()
         due = step % self._every == 0 or last
         if due:
-            self._save(Facts(step=step, eval_loss=eval_loss, world=self._world))
+            with region("checkpoint"):
+                self._save(Facts(step=step, eval_loss=eval_loss, world=self._world))
         self._settle(wait=last)
         return time.perf_counter_ns() - began if due else None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..profiling.sampler import check_period
 from ..record.errors import ConfigError
 from ..record.manifest import without_home
 from ..record.recipes import Cast, Recipe, recipe
@@ -49,8 +50,6 @@ _AT_LEAST = {
     "weight_decay": 0,
     "seed": 0,
 }
-_LEAST_PERIOD = 1 / 6
-"""Seconds. Between two of its own readings, a driver answers with the last."""
 
 _MORE_THAN_0 = ("epochs", "lr", "eps", "clip")
 
@@ -197,11 +196,8 @@ def _check_numbers(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{_flag(name)}: must be more than 0, not {value}")
-    if 0 < config.telemetry_period < _LEAST_PERIOD:
-        raise ConfigError(
-            f"--telemetry-period: drivers read GPUs no more than six times a second, so {config.telemetry_period} s "
-            "would only repeat values; give 0.17 or more, or 0 for no telemetry"
-        )
+    if config.telemetry_period:
+        check_period(config.telemetry_period, "--telemetry-period")
     if not all(0 <= beta < 1 for beta in config.betas):
         raise ConfigError(f"--betas: each must be at least 0 and less than 1, not {config.betas[0]} {config.betas[1]}")
 
