@@ -5,7 +5,7 @@ of 1 s, and a torch.profiler window that waits and never opens. Off: the same op
 same batches, with a clock that does nothing; nothing is recorded and no sampler runs.
 """
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -24,18 +24,9 @@ from pairs import (
     wall,
 )
 
+from stepscope.trainer.clock import NoClock
 from stepscope.trainer.loop import optimizer_step
 from stepscope.trainer.place import Place
-
-
-class NoClock:
-    """Stands in for the step clock; no range, no time."""
-
-    _nothing = nullcontext()
-
-    def phase(self, _: str) -> AbstractContextManager[None]:
-        """Does nothing."""
-        return self._nothing
 
 
 def without(ours: Ours, numbers: range) -> None:

@@ -35,7 +35,7 @@ from ..record.telemetry import check_period
 from .facts import device_facts, device_uuids, environment_facts, version_facts
 from .guard import Part
 from .sampler import Sampler
-from .schedule import Schedule
+from .schedule import Schedule, recording_ranks
 from .window import Recorded, TorchWindow
 
 _log = logging.getLogger("stepscope.profiling")
@@ -160,7 +160,8 @@ class Capture:
             telemetry = run.telemetry_path(self._node)
             launcher = os.getppid() if "LOCAL_RANK" in os.environ else None  # torchrun, with all ranks below it
             self._open.enter_context(Sampler(telemetry, self._period, device_uuids(), launcher))
-        if self._schedule:
+        local_world = int(os.environ.get("LOCAL_WORLD_SIZE", self._world))
+        if self._schedule and self._rank in recording_ranks(None, world=self._world, local_world=local_world):
             self._window = TorchWindow(run, self._rank, self._schedule, recorded=self._recorded)
             self._open.enter_context(self._window)
         self._next()
@@ -205,7 +206,8 @@ def capture(
 
     `window` names the steps that torch.profiler records, like `10:15,100:105` (None: none); `recipe` the precision
     recipe that the loop trains in, if it is one of ours; `settings` whatever runs are to be compared by, as JSON
-    values; `telemetry_period` is in seconds (0: no telemetry). ConfigError for a window, recipe or period that is none.
+    values; `telemetry_period` is in seconds (0: no telemetry). Of more than 8 ranks, the first of each machine are
+    profiled. ConfigError for a window, recipe or period that is none.
     """
     _check_recipe(recipe)
     if telemetry_period:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import psutil
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from .. import __version__
 from ..record.errors import ConfigError, TraceError, plain_reason
@@ -29,6 +29,7 @@ from .nsys_note import note, remark
 from .nsys_program import ProgramUnderNsys
 from .sampler import Sampler
 
+_PRICE = Group("Price list", sort_key=1)
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
@@ -41,6 +42,12 @@ def capture(
     nsys_window: Switch = False,
     nsys_graph_nodes: Switch = False,
     nsys_memory: Switch = False,
+    price: Annotated[bool, Parameter(negative="", show_default=False, group=_PRICE)] = False,
+    recipe: Annotated[str | None, Parameter(group=_PRICE)] = None,
+    model: Annotated[str | None, Parameter(group=_PRICE)] = None,
+    seq_len: Annotated[int | None, Parameter(group=_PRICE)] = None,
+    steps: Annotated[int | None, Parameter(group=_PRICE)] = None,
+    format: Annotated[Literal["table", "csv", "json"] | None, Parameter(group=_PRICE)] = None,
 ) -> int:
     """Record what the machine does while a program runs: GPUs through NVML, CPU, memory and storage of the host.
 
@@ -67,21 +74,51 @@ def capture(
         Let nsys record each kernel of a CUDA graph rather than the graph; costs more.
     nsys_memory
         Let nsys record device memory taken and given back; costs more.
+    price
+        Run no program, but say what each part of a capture costs a step of our own trainer on this machine.
+    recipe
+        Precision recipe of those steps. [default: mxtw]
+    model
+        As in profile-train. [default: tiny; llama-1b on GPUs]
+    seq_len
+        Positions per row. [default: 256; 2048 on GPUs]
+    steps
+        Pairs of steps with and without each part. [default: 12]
+    format
+        table, csv or json. [default: table]
     """
+    settings = {"recipe": recipe, "model": model, "seq-len": seq_len, "steps": steps, "format": format}
+    given = {name: str(value) for name, value in settings.items() if value is not None}
+    if price:
+        return _price_list(command, given)
+    if given:
+        raise ConfigError(f"--{next(iter(given))} goes with --price; the program's own arguments go after --")
     check_period(telemetry_period)
     if run_name is not None:
         check_name(run_name)
     program = [_checked(command), *command[1:]]
     nsys = nsys_asked(os.environ) if capture == "nsys" else None
     run = new_run(out, run_name or default_run_name(_plain_name(program[0])))
-    devices, uuids = visible_gpus(os.environ)
-    manifest = _manifest(run, list(command), devices)
-    run.write_manifest(manifest)
+    under = None
+    if nsys:
+        under = ProgramUnderNsys(run, nsys, window=nsys_window, graph_nodes=nsys_graph_nodes, memory=nsys_memory)
     if nsys and (minded := remark(nsys)):
         _say(f"version {nsys.version}{minded}")
-    under = nsys and ProgramUnderNsys(run, nsys, window=nsys_window, graph_nodes=nsys_graph_nodes, memory=nsys_memory)
+    code = _recorded(run, list(command), program, telemetry_period, under)
+    if nsys and under:
+        note(run, nsys, under.finish(), _say, steps=None, stands="the program ran to its end")
+    return code
+
+
+def _recorded(
+    run: RunDir, command: list[str], program: list[str], period: float, under: ProgramUnderNsys | None
+) -> int:
+    """Run the program with the sampler beside it, write the manifest, say what was used; answer its exit code."""
+    devices, uuids = visible_gpus(os.environ)
+    manifest = _manifest(run, command, devices)
+    run.write_manifest(manifest)
     try:
-        with Sampler(run.telemetry_path(0), telemetry_period, uuids, os.getpid()):
+        with Sampler(run.telemetry_path(0), period, uuids, os.getpid()):
             code = under.run(program) if under else wait_for(program)
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
@@ -93,9 +130,15 @@ def capture(
     except (OSError, TraceError) as error:  # the folder is gone, or its disk full
         said = f"stepscope: exit code {code}; what was recorded is not whole: {' '.join(str(error).split())}\n"
     sys.stderr.write(said)
-    if nsys and under:
-        note(run, nsys, under.finish(), _say, steps=None, stands="the program ran to its end")
     return code
+
+
+def _price_list(command: tuple[str, ...], given: dict[str, str]) -> int:
+    """Start the program that measures it: the trainer, with torch in it, which this module never loads."""
+    if command:
+        raise ConfigError("--price runs our own trainer and no other program; leave out what comes after --")
+    flags = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return wait_for([sys.executable, "-P", "-m", "stepscope.trainer.price", *flags])
 
 
 def _say(line: str) -> None:

@@ -191,7 +191,7 @@ def _counters(machine: Machine) -> Result:
 
 def _nsys(machine: Machine) -> Result:
     found = machine.nsys()
-    fix = "install Nsight Systems from developer.nvidia.com/nsight-systems and put nsys on PATH"
+    fix = "install Nsight Systems from developer.nvidia.com/nsight-systems and put nsys on PATH (or in STEPSCOPE_NSYS)"
     if found is None:
         return Result(state="missing", detail="no nsys on PATH", fix=fix)
     if found.version is None:

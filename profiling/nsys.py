@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from ..record.errors import ConfigError
 
 VARIABLE = "STEPSCOPE_NSYS"
@@ -276,6 +274,8 @@ def _call(words: list[str], limit_s: float) -> Ran:
 
 def end(child: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
     """End a process and all that it has started."""
+    import psutil  # the doctor, which only asks for versions here, works without
+
     try:
         family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
     except psutil.NoSuchProcess:

@@ -1,4 +1,7 @@
-"""Which steps a profiler records: spans of steps, each after some steps of warm-up. Steps are counted from 1."""
+"""Which steps a profiler records, and on which ranks: spans of steps, each after some steps of warm-up.
+
+Steps are counted from 1.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,6 +11,9 @@ from ..record.errors import ConfigError
 
 Action = Literal["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"]
 """As torch.profiler's `ProfilerAction` calls them."""
+
+MOST_PROFILED = 8
+"""Ranks that are all recorded unless told otherwise; of more, the first of each machine."""
 
 Span = tuple[int, int]
 """The first and the last step of a span; both are recorded."""
@@ -78,3 +84,15 @@ class Schedule:
     def steps_of(self, first: int) -> int:
         """Steps of the span that begins at `first`."""
         return next(last - begin + 1 for begin, last in self.spans if begin == first)
+
+
+def recording_ranks(text: str | None, *, world: int, local_world: int) -> set[int]:
+    """Which ranks run torch.profiler: `all`, `first` of each machine, or numbers. ConfigError for any other text."""
+    if text is None:
+        text = "all" if world <= MOST_PROFILED else "first"
+    if text in ("all", "first"):
+        return set(range(0, world, 1 if text == "all" else local_world))
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) < world for word in words):
+        raise ConfigError(f"--profile-ranks: all, first, or ranks below {world} like 0,3; not {text!r}")
+    return {int(word) for word in words}

@@ -1,5 +1,6 @@
 """Loops and programs that are not ours: what recording them leaves, and that it never harms them."""
 
+import gzip
 import json
 import logging
 import os
@@ -109,8 +110,8 @@ def test_a_folder_that_cannot_be_made_costs_the_recording_not_the_loop(
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"window": "5:2"}, {"recipe": "fp3"}])
-def test_a_window_or_recipe_that_there_is_not_is_refused_before_the_loop(tmp_path: Path, wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize("wrong", [{"window": "5:2"}, {"recipe": "fp3"}, {"telemetry_period": 0.1}])
+def test_what_cannot_be_is_refused_before_the_loop(tmp_path: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         capture(tmp_path / "a", **wrong)  # type: ignore[arg-type]
 
@@ -213,14 +214,26 @@ def test_ranks_record_into_one_folder(tmp_path: Path) -> None:
     run = RunDir(path)
     assert {rank: len(steps) for rank, steps in run.steps().items()} == {0: 4, 1: 4}
     assert (run.manifest().world.size, run.manifest().world.backend) == (2, "gloo")
-    assert len(run.traces()) == 2
+    traces = [json.loads(gzip.decompress(path.read_bytes())) for path in run.traces()]
+    told = [trace["distributedInfo"] for trace in traces]
+    assert [(info["rank"], info["world_size"]) for info in told] == [(0, 2), (1, 2)]
     assert run.manifest().outcome.state == "completed"
+
+
+def test_of_many_ranks_the_first_of_each_machine_are_profiled(tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text("from stepscope.profiling import schedule; schedule.MOST_PROFILED = 1\n" + TWO_RANKS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launch, script, tmp_path / "runs" / "a"], env=ENVIRONMENT, check=True, timeout=120)
+    run = RunDir(tmp_path / "runs" / "a")
+    assert [path.name for path in run.traces()] == ["rank0.2.pt.trace.json.gz"]
+    assert list(run.steps()) == [0, 1]
 
 
 def test_a_program_is_recorded_with_its_own_output_and_exit_code(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["capture", "--out", str(tmp_path), "--run-name", "a", "--telemetry-period", "0.2", "--"]
+    words = ["capture", "--out", str(tmp_path), "--run-name", "a", "--telemetry-period", "0.17", "--"]
     program = [sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(3)", "--lr", "5", "--out", "x"]
     assert main([*words, *program]) == 3
     printed = capfd.readouterr()

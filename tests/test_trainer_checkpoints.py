@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 
 from stepscope.record.errors import UserError
 from stepscope.record.manifest import Device, Manifest, Outcome, State, World
@@ -82,7 +83,9 @@ def test_a_float8_models_weights_come_back_as_they_were(alone: Place, qa_file: P
     """torch stages a wrapped tensor without its content: saved so, what memory held before came back."""
     before, after = trained(alone, qa_file, seed=1), trained(alone, qa_file, seed=2)
     keeping = Checkpoints(RunDir(tmp_path), before, every=1, keep=1)
-    assert keeping.after(1, None, last=True) is not None
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        assert keeping.after(1, None, last=True) is not None
+    assert "checkpoint" in {event.name for event in profiler.events()}, "a range in traces"
     load(latest(RunDir(tmp_path))[0], after)
     theirs = dict(after.model.named_parameters())
     for name, weight in before.model.named_parameters():

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stepscope.profiling.schedule import recording_ranks
 from stepscope.record.errors import ConfigError
 from stepscope.record.recipes import Cast, recipe
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config
 from stepscope.trainer.hardware import Hardware
-from stepscope.trainer.recording import recording_ranks, schedule
+from stepscope.trainer.recording import schedule
 from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe, with_steps
 
 CPU = Hardware(gpus=0, capability=None, cores=2)

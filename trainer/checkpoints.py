@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
+from ..profiling.ranges import region
 from ..record.errors import NO_SPACE, UserError, first_line
 from ..record.run import RunDir
 from .ranks import CommonError
@@ -83,7 +84,8 @@ class Checkpoints:
         began = time.perf_counter_ns()
         due = step % self._every == 0 or last
         if due:
-            self._save(Facts(step=step, eval_loss=eval_loss, world=self._world))
+            with region("checkpoint"):
+                self._save(Facts(step=step, eval_loss=eval_loss, world=self._world))
         self._settle(wait=last)
         return time.perf_counter_ns() - began if due else None
 

@@ -7,11 +7,27 @@ it is host time. The phases need not sum to the step: agreeing on the loss over 
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 import torch
 
 from ..profiling.ranges import region
+
+
+class Phases(Protocol):
+    """Something that is told of a step's phases."""
+
+    def phase(self, name: str, /) -> AbstractContextManager[None]:
+        """What happens inside is part of `name`."""
+
+
+class NoClock:
+    """Times nothing and names no range: the step alone, for measuring what the clock costs."""
+
+    def phase(self, _: str, /) -> AbstractContextManager[None]:
+        """Does nothing."""
+        return nullcontext()
 
 
 class StepClock:

@@ -10,13 +10,13 @@ from ..profiling.memory import MemoryWatch
 from ..profiling.nsys_window import VARIABLE as NSYS_WINDOW
 from ..profiling.nsys_window import NsysWindow
 from ..profiling.numerics import Numerics
-from ..profiling.schedule import Schedule
+from ..profiling.schedule import Schedule, recording_ranks
 from ..profiling.window import Recorded, TorchWindow
 from ..record.run import RunDir
 from ..record.steps import Mark
 from .config import Config
 from .place import Place
-from .recording import recording_ranks, schedule
+from .recording import schedule
 
 
 class Instruments(NamedTuple):

@@ -15,7 +15,7 @@ from ..record.recipes import Recipe
 from ..record.steps import Mark, Step
 from .batches import HeldOutRows, TrainingRows
 from .checkpoints import Checkpoints
-from .clock import StepClock
+from .clock import Phases, StepClock
 from .config import Config
 from .evaluation import answer_logits, evaluate, summed_loss
 from .instruments import Instruments
@@ -133,7 +133,7 @@ def train(
     return Ended(until, 0)
 
 
-def optimizer_step(job: Job, clock: StepClock, number: int, stop: StopRequest) -> Learned:
+def optimizer_step(job: Job, clock: Phases, number: int, stop: StopRequest) -> Learned:
     """Data, forward and backward for each micro-batch, one update; ends with the loss read back on every rank."""
     with clock.phase("data"):
         batches, tokens_of_all = job.rows.step(number)

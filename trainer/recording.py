@@ -1,13 +1,10 @@
-"""Which steps torch.profiler records, on which ranks: from the flags to a schedule."""
+"""Which steps torch.profiler records: from the flags to a schedule."""
 
 from dataclasses import replace
 
 from ..profiling.schedule import Schedule
 from ..record.errors import ConfigError
 from .config import Config
-
-MOST_PROFILED = 8
-"""Ranks that are all recorded unless told otherwise; of more, the first of each machine."""
 
 
 def with_window(config: Config, steps: int) -> Config:
@@ -51,18 +48,6 @@ def spans_of(config: Config) -> Schedule:
         return Schedule.at(config.profile_at or "", warmup=config.profile_warmup)
     except ConfigError as error:
         raise ConfigError(f"--profile-at: {error}") from None
-
-
-def recording_ranks(text: str | None, *, world: int, local_world: int) -> set[int]:
-    """Which ranks run torch.profiler: `all`, `first` of each machine, or numbers. ConfigError for any other text."""
-    if text is None:
-        text = "all" if world <= MOST_PROFILED else "first"
-    if text in ("all", "first"):
-        return set(range(0, world, 1 if text == "all" else local_world))
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) < world for word in words):
-        raise ConfigError(f"--profile-ranks: all, first, or ranks below {world} like 0,3; not {text!r}")
-    return {int(word) for word in words}
 
 
 def schedule(config: Config, done: int) -> Schedule:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..profiling.schedule import recording_ranks
 from ..record.errors import ConfigError
 from ..record.manifest import without_home
 from ..record.recipes import Cast, Recipe, recipe
@@ -17,7 +18,7 @@ from ..record.telemetry import LONGEST_PERIOD, check_period
 from .config import Config
 from .hardware import Hardware
 from .ranks import is_worker
-from .recording import recording_ranks, with_window
+from .recording import with_window
 from .shapes import SHAPES
 
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
