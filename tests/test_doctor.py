@@ -88,7 +88,6 @@ def test_a_machine_where_all_is_well_has_nothing_to_mend() -> None:
         ("NVML counters", {"nvml": Nvml("1", gpus=(NO_ENERGY,))}, "warning", ""),
         ("nsys", {"nsys": None}, "missing", "PATH"),
         ("nsys", {"nsys": Nsys(None, "TimeoutExpired")}, "warning", "PATH"),
-        ("nsys", {"nsys": Nsys("NVIDIA Nsight Systems version 2021.3.2.4-027534f")}, "warning", "STEPSCOPE_NSYS"),
         ("perf events", {"files": {"/proc/sys/kernel/perf_event_paranoid": "4"}}, "warning", "sysctl"),
         ("perf events", {"files": {}}, "warning", "--sample=none"),
         ("GPU counters", {"files": {"/proc/driver/nvidia/params": "RmProfilingAdminOnly: 1\n"}}, "warning",
