@@ -57,6 +57,7 @@ def main() -> None:
     _heading(sizes[0], small, told.rounds)
     spent = _measured(commands, told.rounds)
     _print(spent)
+    print(f"load of the machine at the end {_load()}")
     for path, size in ((small, sizes[0]), (large, sizes[1])):
         most = max(_run(_ours(str(path), *REPORT), told.work).peak_bytes for _ in range(2))
         print(f"peak memory of the kernel summary, {size.kernels:,} kernels: {most / 1e6:.0f} MB")
@@ -144,9 +145,12 @@ def _heading(size: Asked, export: Path, rounds: int) -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "adbc-driver-sqlite", "pyarrow"))
     print(f"Python {platform.python_version()}, {versions}, SQLite {sqlite3.sqlite_version}")
     print(f"{size.kernels:,} kernels and launches, {size.ranges:,} ranges: {export.stat().st_size / 1e6:.0f} MB")
-    load = ", ".join(f"{value:.1f}" for value in psutil.getloadavg())
-    print(f"load of the machine at the start (1, 5, 15 min): {load}; medians of {rounds}, whole processes")
+    print(f"medians of {rounds}, whole processes; load of the machine at the start {_load()}")
     print("the export lies in the page cache\n")
+
+
+def _load() -> str:
+    return ", ".join(f"{value:.1f}" for value in psutil.getloadavg()) + " (1, 5, 15 min)"
 
 
 def _print(spent: dict[str, list[Spent]]) -> None:

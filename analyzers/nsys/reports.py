@@ -97,7 +97,7 @@ def _memory_query(export: Export, value: str) -> str | None:
 
 def _named(export: Export, table: str, name_id: str, shown: Callable[[str], str] = str) -> list[Row]:
     """Durations of a table's rows by name."""
-    found = summarise(export, table, name_id=name_id, value='"end" - start', where='"end" >= start', shown=shown)
+    found = summarise(export, table, name_id=name_id, value='"end" - start', at_least=0, shown=shown)
     return [(of.total, of.count, of.mean, of.median, of.least, of.most, of.deviation, of.name) for of in found]
 
 

@@ -41,12 +41,14 @@ def summarise(
     name_id: str,
     value: str,
     where: str = "true",
+    at_least: int | None = None,
     shown: Callable[[str], str] = str,
 ) -> list[Summary]:
     """What `value` is for each name, largest total first, then by name.
 
-    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. Rows whose names
-    are `shown` the same are one group; ids that the export has no text for are `?`.
+    `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. A value below
+    `at_least` counts in nothing, and it costs less to say so there than in `where`. Rows whose names are `shown` the
+    same are one group; ids that the export has no text for are `?`.
     """
     rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
     with ExitStack() as stack:
@@ -56,7 +58,8 @@ def summarise(
             given = stack.enter_context(export.integers(f"{rows} AND {stretch}", ("name", "value")))
             database.register(f"part{index}", given)
             parts.append(f"SELECT name, value FROM part{index}")
-        database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts)))
+        kept = "value IS NOT NULL" if at_least is None else f"value >= {at_least}"
+        database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts), kept=kept))
         ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
         texts = export.texts(ids)
         names = {id: shown(texts.get(id, "?")) for id in ids}
@@ -69,7 +72,7 @@ def summarise(
 
 
 _COUNTED = """
-CREATE TABLE counted AS SELECT name, value, count(*) AS n FROM ({rows}) WHERE value IS NOT NULL GROUP BY ALL
+CREATE TABLE counted AS SELECT name, value, count(*) AS n FROM ({rows}) WHERE {kept} GROUP BY ALL
 """
 _STATISTICS = """
 WITH named AS (
