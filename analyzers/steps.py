@@ -102,15 +102,15 @@ def steps_of(ranges: Ranges, process: int) -> Ints:
     rows = rows[np.array([family == chosen for family in families])]
     rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
     reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(ranges.end[rows])[:-1]))
-    apart: Ints = rows[ranges.start[rows] >= reach]
-    return apart
+    found: Ints = rows[ranges.start[rows] >= reach]
+    return found
 
 
 def step_at(ranges: Ranges, rows: Ints, times: Ints) -> Ints:
     """For each time the number of the step (of `rows`, in order) that is open then; `NONE` between steps."""
     if not len(rows):
         return np.full(len(times), NONE, dtype=np.int64)
-    found = np.searchsorted(ranges.start[rows], times, side="right") - 1
+    found: Ints = np.searchsorted(ranges.start[rows], times, side="right").astype(np.int64) - 1
     outside = (found < 0) | (times >= ranges.end[rows][np.maximum(found, 0)])
     found[outside] = NONE
     return found

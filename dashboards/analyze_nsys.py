@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def analyze_nsys(
-    file: Path,
+    files: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
     report: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -32,9 +32,9 @@ def analyze_nsys(
 
     Parameters
     ----------
-    file
+    files
         A .nsys-rep report with its export beside it (or nsys on this machine), the SQLite export itself, or
-        the folder of a run that has one.
+        a folder with one; several are several ranks.
     report
         Print this report instead, by its official name, such as cuda_gpu_kern_sum; may repeat.
     format
@@ -50,6 +50,7 @@ def analyze_nsys(
     """
     from ..analyzers.nsys.answers import answers
     from ..analyzers.nsys.export import Export
+    from ..analyzers.nsys.find import find_files
     from ..analyzers.nsys.locate import locate_export
     from ..analyzers.nsys.reports import REPORTS
     from ..analyzers.nsys.reports import report as report_called
@@ -59,21 +60,27 @@ def analyze_nsys(
     if format == "csv" and not report and output is None:
         raise ConfigError("--format csv prints the reports named with --report; or write all of them with --output")
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
-        path = locate_export(file, Path(scratch))
-        if format == "json":
-            sys.stdout.write(json_text(answers([path])))
+        paths = [locate_export(path, Path(scratch)) for path in find_files(files)]
+        if not (report or list_reports or output):
+            found = answers(paths)
+            if format == "json":
+                sys.stdout.write(json_text(found))
+            else:
+                show(found, terminal(), top)
             return
-        with Export(path) as export:
+        if len(paths) > 1:
+            raise ConfigError(f"--report, --list and --output take one file, not {len(paths)}; name one")
+        with Export(paths[0]) as export:
             if list_reports:
                 print_table(_answerable(export, REPORTS), terminal())
             elif output is not None:
                 _write(export, chosen, output, force=force)
             elif format == "csv":
                 _print_csv(export, chosen)
-            elif report:
-                _print_tables(export, chosen, 15 if top is None else top)
+            elif format == "json":
+                raise ConfigError("--format json prints everything; leave --report out, or ask for csv")
             else:
-                show(answers([path]), terminal(), top)
+                _print_tables(export, chosen, 15 if top is None else top)
 
 
 def _print_csv(export: "Export", reports: list["Report"]) -> None:

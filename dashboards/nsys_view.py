@@ -9,7 +9,8 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_p
 from .tables import Cell, Column, Table, print_table
 
 if TYPE_CHECKING:
-    from ..analyzers.nsys.answers import NsysRank, NsysReport
+    from ..analyzers.nsys.result import NsysRank, NsysReport
+    from ..analyzers.skew import Skew
 
 LONG, SHORT = 6, 4
 """Rows of the long and the short tables where nobody asked for a number."""
@@ -32,15 +33,21 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
     """What is shown, the most telling first: tables, and lines of text."""
     if any(rank.devices for rank in report.ranks):
         yield _devices(report)
-    for rank in report.ranks:
-        if not rank.devices:
-            continue
+    if report.skew and (report.skew.collectives or report.skew.steps):
+        yield from _skew(report.skew)
+    measured = [rank for rank in report.ranks if rank.devices]
+    # One screen: of several exports all are in the first tables, and the first is looked into.
+    for rank in measured[: None if top == 0 else 1]:
         yield _kinds(rank)
         yield _kernels(rank, top)
         yield from _idle(rank, top)
         yield from _ranges(rank, top)
         yield _steps(rank)
         yield _launches(rank)
+        if rank.collectives:
+            yield _collectives(rank)
+        if rank.metrics:
+            yield _metrics(rank)
         yield (
             _transfers(rank, top)
             if rank.transfers
@@ -206,6 +213,63 @@ def _launches(rank: "NsysRank") -> str:
         for row in rank.launches[:3]
     )
     return f"Launches{_place(rank)} (medians): {'; '.join(told) or 'none'}"
+
+
+def _collectives(rank: "NsysRank") -> str:
+    told = (
+        f"{show_count(row.count)} {row.collective} of {show_ns(row.median_ns)} (95 % below {show_ns(row.p95_ns)})"
+        + (f", {show_bytes(row.bytes)}" if row.bytes is not None else "")
+        + (f", {_rate(row.bytes_per_s)}" if row.bytes_per_s is not None else "")
+        for row in rank.collectives
+    )
+    sizes = (
+        ""
+        if any(row.bytes is not None for row in rank.collectives)
+        else f"; sizes {NOT_MEASURED} (-t nvtx, NCCL 2.26+)"
+    )
+    return f"Collectives{_place(rank)} (medians): {'; '.join(told)}{sizes}"
+
+
+def _metrics(rank: "NsysRank") -> str:
+    told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in (rank.metrics or [])[:LONG])
+    return f"GPU metrics{_place(rank)}, means over the capture: {', '.join(told)}"
+
+
+def _skew(skew: "Skew") -> Iterator[Table | str]:
+    yield Table(
+        title=f"Ranks side by side; {show_count(skew.collectives)} collectives matched",
+        columns=[
+            Column(name="rank", heading="rank"),
+            Column(name="process", heading="process"),
+            Column(name="device", heading="GPU"),
+            Column(name="step_median_ns", heading="step (median)", show=show_ns),
+            Column(name="comm_exposed_ns", heading="exposed comm.", show=show_ns),
+            Column(name="last_in", heading="last to enter", show=show_count),
+            Column(name="waited_ns", heading="waited for the last", show=show_ns),
+            Column(name="offset_ns", heading="clock", show=show_ns),
+            Column(name="spread_ns", heading="±", show=show_ns),
+        ],
+        rows=[
+            (
+                row.rank,
+                row.process,
+                row.device,
+                row.step_median_ns,
+                row.comm_exposed_ns,
+                row.last_in,
+                row.waited_ns,
+                row.offset_ns,
+                row.spread_ns,
+            )
+            for row in skew.workers
+        ],
+    )
+    if skew.steps:
+        worst = max(skew.steps, key=lambda row: row.longest_ns - row.shortest_ns)
+        yield (
+            f"Skew of steps: step {worst.number} most, {show_ns(worst.shortest_ns)} to {show_ns(worst.longest_ns)} "
+            f"(rank {worst.slowest_rank}, process {worst.slowest_process} slowest)"
+        )
 
 
 def _transfers(rank: "NsysRank", top: int | None) -> Table:

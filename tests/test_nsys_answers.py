@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from nsys_export import Made
 
 from stepscope.analyzers.breakdown import breakdown
-from stepscope.analyzers.nsys.answers import NsysRank, NsysReport, answers
+from stepscope.analyzers.nsys.answers import answers
 from stepscope.analyzers.nsys.read import read_export
+from stepscope.analyzers.nsys.result import NsysRank, NsysReport
 from stepscope.analyzers.precision import precision_of
 
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -92,9 +93,20 @@ def test_a_graph_recorded_whole_is_charged_once_and_the_way_to_see_its_kernels_i
     made = Made().add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=0, end=90, deviceId=0, graphId=4, globalPid=5 << 24)
     report = report_of(made.kernel(95, 100), tmp_path)
     assert [(row.name, row.total_ns) for row in report.ranks[0].kernels] == [("CUDA graph 4", 90), ("gemm", 5)]
-    [finding] = report.findings
+    [finding] = [found for found in report.findings if found.code == "graphs-recorded-whole"]
     assert finding.evidence == {"graphs": 1, "launches": 1}
     assert "--cuda-graph-trace=node" in finding.text
+
+
+def test_a_graph_whose_kernels_were_recorded_is_not_charged_beside_them(tmp_path: Path) -> None:
+    made = Made().kernel(0, 10, corr=3).kernel(10, 30, corr=3)
+    for corr, start in ((3, 0), (4, 50)):
+        made.add(
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+            start=start, end=start + 30, deviceId=0, graphId=corr, globalPid=5 << 24, correlationId=corr,
+        )  # fmt: skip
+    [device] = only_rank(made, tmp_path).devices
+    assert [(row.name, row.total_ns) for row in device.kernels] == [("CUDA graph 4", 30), ("gemm", 30)]
 
 
 @pytest.mark.parametrize("name", REAL)

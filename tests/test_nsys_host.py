@@ -12,7 +12,8 @@ from nsys_export import PID, Made
 from stepscope.analyzers.activities import NONE
 from stepscope.analyzers.intervals import covered_before, union
 from stepscope.analyzers.nesting import innermost, nest, sorted_ranges
-from stepscope.analyzers.nsys.answers import NsysRank, answers
+from stepscope.analyzers.nsys.answers import answers
+from stepscope.analyzers.nsys.result import NsysRank
 from stepscope.analyzers.projection import Projection, RangeTime
 from stepscope.analyzers.steps import is_step
 

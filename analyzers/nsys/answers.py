@@ -4,94 +4,61 @@ The definitions are those of Kineto traces (`breakdown`); sums are integers and 
 several processes, as one of torchrun does; devices are told apart, and so are processes.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
-import msgspec
 import numpy as np
 
-from ..breakdown import DeviceTime, NameTime, coverage, device_time, name_times
+from ..breakdown import DeviceTime, coverage, device_time, name_times
+from ..collectives import collective_times
 from ..findings import Finding
 from ..gaps import Idle
-from ..launches import LaunchCost
-from ..projection import Projection
-from ..steps import StepSummary, StepTime, step_summaries
-from ..work_kinds import GemmTime, KindShare, fp8_share, gemm_times, kind_shares
-from .columns import Rejected, read_activities
+from ..skew import Place, Worker, communication_of, skew
+from ..steps import StepTime, step_summaries
+from ..work_kinds import fp8_share, gemm_times, kind_shares
+from .columns import Rejected, distinct, read_activities
+from .counters import message_sizes, metric_summaries
 from .export import Export
 from .host import Host, read_host
 from .read import device_names
-from .remarks import remarks
-from .transfers import Transfer, transfers
-
-
-class KernelTime(NameTime, frozen=True, kw_only=True):
-    """All kernels of one name, over all devices of an export."""
-
-    share_pct: float
-    """Of the devices' spans."""
-    per_step_ns: float | None
-    """What steps launched of it, over their number; None without steps."""
-
-
-class NsysDevice(DeviceTime, frozen=True, kw_only=True):
-    """One device of an export."""
-
-    idle: Idle
-    gemms: list[GemmTime]
-    """Largest first."""
-    fp8_gemm_pct: float | None
-    """FP8's share of GEMM time; None where no GEMM ran."""
-
-
-class NsysRank(msgspec.Struct, frozen=True, kw_only=True):
-    """One export."""
-
-    rank: int
-    source: str
-    format: str
-    devices: list[NsysDevice]
-    kinds: list[KindShare]
-    """Over all devices, largest first."""
-    kernels: list[KernelTime]
-    """Over all devices, largest total first."""
-    transfers: list[Transfer] | None
-    """None where no table of copies or sets was recorded."""
-    launches: list[LaunchCost] | None
-    """None where no API calls were recorded."""
-    steps: list[StepTime] | None
-    """By process, device and time; None where no range is a step."""
-    step_summary: list[StepSummary]
-    projection: Projection | None
-    """GPU time of NVTX ranges; None without ranges, or without API calls."""
-
-
-class NsysReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `analyze-nsys` shows and prints as JSON."""
-
-    schema: Literal["stepscope.timeline/1"] = "stepscope.timeline/1"
-    ranks: list[NsysRank]
-    findings: list[Finding]
+from .remarks import remarks, straggler
+from .result import KernelTime, NsysDevice, NsysRank, NsysReport
+from .transfers import transfers
 
 
 def answers(paths: Iterable[Path]) -> NsysReport:
     """The report of exports, one a rank. TraceError where a file is none."""
     ranks: list[NsysRank] = []
+    workers: list[Worker] = []
     findings: list[Finding] = []
-    for rank, path in enumerate(paths):
+    for number, path in ranked(list(paths)):
         with Export(path) as export:
-            found, said = _rank(rank, export)
-        ranks.append(found)
-        findings += said
-    return NsysReport(ranks=ranks, findings=findings)
+            rejected = Rejected()
+            work = read_activities(export, rejected)
+            host = read_host(export, work, rejected)
+            ranks.append(_rank(number, export, host))
+            workers += _workers(ranks[-1], host)
+            findings += [*rejected.findings(path.name), *remarks(export, host, ranks[-1])]
+    compared = skew(workers)
+    return NsysReport(ranks=ranks, skew=compared, findings=[*findings, *straggler(compared)])
 
 
-def _rank(rank: int, export: Export) -> tuple[NsysRank, list[Finding]]:
-    rejected = Rejected()
-    work = read_activities(export, rejected)
-    host = read_host(export, work, rejected)
-    names = device_names(export)
+def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
+    """Each file with its rank: the number in its name (`run.rank3.sqlite`) where each has its own, else counted."""
+    named = [_RANK.search(path.name) for path in paths]
+    numbers = [int(found[1]) for found in named if found]
+    if len(set(numbers)) == len(paths):
+        return sorted(zip(numbers, paths, strict=True))
+    return list(enumerate(paths))
+
+
+_RANK = re.compile(r"rank[-_.]?(\d{1,9})", re.IGNORECASE)
+
+
+def _rank(rank: int, export: Export, host: Host) -> NsysRank:
+    work, names = host.work, device_names(export)
     devices: list[NsysDevice] = []
     steps: list[StepTime] = []
     for device in np.unique(work.device).tolist():
@@ -102,7 +69,7 @@ def _rank(rank: int, export: Export) -> tuple[NsysRank, list[Finding]]:
         steps += host.step_times(device, on_it, cover)
     steps.sort(key=lambda row: (row.process, row.device, row.number))
     has_transfers = any(export.table(f"CUPTI_ACTIVITY_KIND_{name}") for name in ("MEMCPY", "MEMSET"))
-    found = NsysRank(
+    return NsysRank(
         rank=rank,
         source=str(export.path),
         format=export.format,
@@ -110,12 +77,36 @@ def _rank(rank: int, export: Export) -> tuple[NsysRank, list[Finding]]:
         kinds=kind_shares(devices),
         kernels=_kernels(host, sum(device.span_ns for device in devices)),
         transfers=transfers(export) if has_transfers else None,
+        collectives=collective_times(work, message_sizes(export)),
         launches=host.launches(),
         steps=steps if host.steps else None,
         step_summary=step_summaries(steps),
         projection=host.projection(),
+        metrics=metric_summaries(export),
     )
-    return found, [*rejected.findings(export.path.name), *remarks(export, work)]
+
+
+def _workers(rank: NsysRank, host: Host) -> list[Worker]:
+    """Each process on each device whose kernels it launched."""
+    found = []
+    is_kernel = host.work.is_kernel
+    for device in rank.devices:
+        on_it = (host.work.device == device.device) & is_kernel
+        for process in distinct(host.work.process[on_it]).tolist():
+            mine = on_it & (host.work.process == process)
+            communication = communication_of(host.work, mine, host.step)
+            found.append(
+                Worker(
+                    place=Place(rank.rank, process, device.device),
+                    steps=[s for s in rank.steps or [] if (s.process, s.device) == (process, device.device)],
+                    comm_exposed_ns=device.comm_exposed_ns,
+                    span_ns=device.span_ns,
+                    communication=communication,
+                    counts=Counter(name for _, name, _ in communication),
+                    communicates=bool((mine & host.work.is_communication).any()),
+                )
+            )
+    return found
 
 
 def _device(time: DeviceTime, idle: Idle) -> NsysDevice:

@@ -66,7 +66,7 @@ def read_activities(export: Export, rejected: Rejected) -> Activities:
     if not parts:
         parts = [{name: np.empty(0, dtype=np.int64) for name in (*_ACTIVITY, "label")}]
     whole = {name: _joined([part.pop(name) for part in parts]) for name in (*_ACTIVITY, "label")}
-    return Activities(
+    work = Activities(
         start=whole["start"],
         end=whole["end"],
         device=_on_gpus(export, whole["process"], whole["device"]),
@@ -76,6 +76,22 @@ def read_activities(export: Export, rejected: Rejected) -> Activities:
         label=whole["label"].astype(np.int32),
         labels=tuple(names.labels),
     )
+    return _charged_once(work)
+
+
+def _charged_once(work: Activities) -> Activities:
+    """Without the whole of those graph launches whose kernels were recorded too."""
+    is_graph = np.array([entry.what == "graph" for entry in work.labels], dtype=bool)[work.label]
+    if not is_graph.any():
+        return work
+    graphs = np.flatnonzero(is_graph & (work.correlation != NONE))
+    others = np.flatnonzero(~is_graph & np.isin(work.correlation, work.correlation[graphs]))
+    seen = set(zip(work.process[others].tolist(), work.correlation[others].tolist(), strict=True))
+    keys = zip(work.process[graphs].tolist(), work.correlation[graphs].tolist(), strict=True)
+    doubled = graphs[np.array([key in seen for key in keys], dtype=bool)]
+    keep = np.ones(len(work), dtype=bool)
+    keep[doubled] = False
+    return work.where(keep)
 
 
 _ACTIVITY = ("start", "end", "device", "stream", "process", "correlation")

@@ -72,11 +72,16 @@ def _ranges(rows: pa.Table) -> Ranges:
     texts = rows["name"].combine_chunks()
     numbers = pc.struct_field(pc.extract_regex(texts, _NUMBERED), "seq").cast(LONG)
     plain = pc.replace_substring_regex(texts, _DETAILS, "").dictionary_encode()
+    # Codes in the order of names, so that ranges with the same times nest alike whatever the order of rows.
+    texts_known = np.array(plain.dictionary.to_pylist(), dtype=object)
+    by_text = np.argsort(texts_known, kind="stable")
+    code_of = np.empty(len(by_text), dtype=np.int32)
+    code_of[by_text] = np.arange(len(by_text), dtype=np.int32)
     return sorted_ranges(
         start=rows["start"].to_numpy(),
         end=rows["end"].to_numpy(),
         thread=rows["thread"].to_numpy(),
-        name=np.asarray(plain.indices, dtype=np.int32),
-        names=tuple(plain.dictionary.to_pylist()),
+        name=code_of[np.asarray(plain.indices, dtype=np.int64)],
+        names=tuple(texts_known[by_text].tolist()),
         sequence=pc.fill_null(numbers, NONE).to_numpy(zero_copy_only=False),
     )

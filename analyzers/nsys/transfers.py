@@ -6,7 +6,7 @@ import msgspec
 
 from .export import Export
 
-PAGEABLE = "Pageable"
+PAGEABLE, PINNED = "Pageable", "Pinned"
 _MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 """By number, as exports without the table of words have them."""
 
