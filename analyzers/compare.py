@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from ..record.telemetry import GpuSample, HostSample
-from .bootstrap import Draws, Estimate, Values, change_pct, median_draws
 from .comparability import differences, unlike
 from .findings import Finding
 from .gpu_use import GpuUse, gpu_use, time_weighted
 from .groups import Group, baseline_of, group_name, grouped
-from .runs import Run, Unreadable, WorldStep, seed_of
+from .medians import Estimate, Values, change_pct, median_of
+from .runs import Run, Unreadable, WorldStep
 from .telemetry import StudyColumns, study_columns_of
 from .throughput import Throughput, throughput
 
@@ -107,7 +107,7 @@ def _wrapping(groups: list[Group]) -> list[WrapEffect]:
     """What the second wrapping of each recipe does to its step time."""
     found = []
     for first, second in pairwise(groups):
-        times = [_draws(group.runs) for group in (first, second)]
+        times = [_time(group.runs) for group in (first, second)]
         if first.recipe == second.recipe and times[0] and times[1]:
             found.append(
                 WrapEffect(
@@ -122,7 +122,7 @@ def _wrapping(groups: list[Group]) -> list[WrapEffect]:
 
 def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
     group, is_baseline = of.runs, of.recipe == baseline_name
-    time, base_time = _draws(group), _draws(baseline)
+    time, base_time = _time(group), _time(baseline)
     comparable = not is_baseline and time is not None and base_time is not None
     memory, memory_kind, total = _memory(group)
     used, used_kind = _utilization(group)
@@ -132,7 +132,7 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         runs=len(group),
         run_names=sorted(run.name for run in group),
         timed_steps=sum(len(run.timed) for run in group),
-        step_time_ns=time.estimate() if time else None,
+        step_time_ns=time,
         tokens_per_s=_tokens_per_s(group),
         speed_vs_baseline_pct=change_pct(base_time, time) if comparable and base_time and time else None,
         time_saved_pct=_saved(time, base_time) if comparable and base_time and time else None,
@@ -163,8 +163,8 @@ def _confounders(baseline: list[Run], group: list[Run]) -> list[str]:
     return [difference.text for difference in differences(baseline, group) if not difference.harmless]
 
 
-def _draws(group: list[Run]) -> Draws | None:
-    return median_draws([_step_times(run) for run in group], seed=seed_of(group, "step time"))
+def _time(group: list[Run]) -> Estimate | None:
+    return median_of([_step_times(run) for run in group])
 
 
 def _step_times(run: Run) -> Values:
@@ -173,11 +173,10 @@ def _step_times(run: Run) -> Values:
 
 def _tokens_per_s(group: list[Run]) -> Estimate | None:
     rates = [np.array([step.tokens / step.duration_ns * 1e9 for step in run.timed if step.tokens]) for run in group]
-    draws = median_draws(rates, seed=seed_of(group, "tokens"))
-    return draws.estimate() if draws else None
+    return median_of(rates)
 
 
-def _saved(time: Draws, base: Draws) -> Estimate:
+def _saved(time: Estimate, base: Estimate) -> Estimate:
     """(1 − T / T_baseline)·100."""
     change = change_pct(time, base)
     ci95 = None if change.ci95 is None else (-change.ci95[1], -change.ci95[0])

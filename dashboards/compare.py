@@ -11,8 +11,8 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show
 from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
 
 if TYPE_CHECKING:
-    from ..analyzers.bootstrap import Estimate
     from ..analyzers.compare import Comparison, RecipeResult
+    from ..analyzers.medians import Estimate
 
 _GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
 _STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
