@@ -94,6 +94,11 @@ class Run:
         return self.manifest.outcome.state == "completed"
 
     @property
+    def counts(self) -> bool:
+        """Whether it may be compared: it came to its end, or was stopped in good order."""
+        return self.manifest.outcome.state in ("completed", "interrupted")
+
+    @property
     def on_gpu(self) -> bool:
         """Whether any rank computed on a GPU."""
         return any(device.kind == "cuda" for device in self.manifest.devices)

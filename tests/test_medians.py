@@ -95,7 +95,7 @@ def test_with_one_run_or_two_an_interval_lies_within_the_steps_and_holds_the_med
 
 
 def test_a_quotients_interval_holds_the_truth_and_combines_both_distances() -> None:
-    """100 [90, 110] by 100 [80, 120]: √(ln(100/90)² + ln(120/100)²) = 0.2106 below, √(0.0953² + 0.2231²) = 0.2426 above."""
+    """Below: √(ln(100/90)² + ln(120/100)²) = 0.2106; above: √(ln(110/100)² + ln(100/80)²) = 0.2426."""
     part, whole = Estimate(median=100, ci95=(90, 110)), Estimate(median=100, ci95=(80, 120))
     assert change_pct(part, whole).ci95 == pytest.approx(
         (100 * (np.exp(-0.21065) - 1), 100 * (np.exp(0.24264) - 1)), 1e-3
