@@ -43,6 +43,13 @@ HARMLESS = {
 }
 """Settings that may differ, and why that does no harm."""
 
+_MATTERS_MOST = (
+    *("settings", "model", "data content", "devices", "processes", "nodes", "seq_len", "micro_batch", "accumulation"),
+    *("wrap", "compile", "activation_checkpointing", "steps", "epochs", "torch version", "torchao version"),
+)
+"""Differences that a warning names before others."""
+_SHOWN = 5
+
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One setting in which runs differ from the baseline's."""
@@ -51,7 +58,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     """The value of the baseline's runs; several are joined by `and`."""
     value: str
-    harmless: str | None
+    harmless: str | None = None
     """Why it disturbs nothing; None where it may."""
 
     @property
@@ -60,15 +67,18 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.setting}: {self.baseline} vs {self.value}"
 
 
-def differences(baseline: Iterable[Run], runs: Iterable[Run]) -> list[Difference]:
-    """Settings whose set of values differs between the two groups, in the order of the manifest."""
-    left = [settings(run.manifest) for run in baseline]
-    right = [settings(run.manifest) for run in runs]
-    names = dict.fromkeys(name for known in (*left, *right) for name in known)
-    found = []
-    for name in names:
+def differences(baseline: Sequence[Run], runs: Sequence[Run]) -> list[Difference]:
+    """Settings whose set of values differs between the two groups, in the order of the manifest.
+
+    A program that only was captured tells no settings: that is one difference, not one for each setting.
+    """
+    left, right = ([settings(run.manifest) for run in group] for group in (baseline, runs))
+    told = [_told(group) for group in (baseline, runs)]
+    unlike_told = told[0] != told[1]
+    found = [Difference(setting="settings", baseline=told[0], value=told[1])] if unlike_told else []
+    for name in _names([*left, *right]):
         values = [_values(name, group) for group in (left, right)]
-        if values[0] != values[1]:
+        if values[0] != values[1] and not (unlike_told and ["none"] in values):
             found.append(
                 Difference(
                     setting=name,
@@ -80,12 +90,31 @@ def differences(baseline: Iterable[Run], runs: Iterable[Run]) -> list[Difference
     return found
 
 
-def unlike(runs: Sequence[Run]) -> list[str]:
-    """Settings in which repeats of one recipe differ among themselves, harmless ones left out: `steps: 2 and 16`."""
+def unlike(runs: Sequence[Run]) -> dict[str, str]:
+    """Settings in which repeats of one recipe differ among themselves, harmless ones left out: steps → `2 and 16`."""
     known = [settings(run.manifest) for run in runs]
-    names = dict.fromkeys(name for one in known for name in one if name not in HARMLESS)
-    values = {name: _values(name, known) for name in names}
-    return [f"{name}: {' and '.join(found)}" for name, found in values.items() if len(found) > 1]
+    values = {name: _values(name, known) for name in _names(known) if name not in HARMLESS}
+    return {name: " and ".join(found) for name, found in values.items() if len(found) > 1}
+
+
+def shortened(texts: Sequence[str]) -> str:
+    """The few differences that matter most, and how many more there are."""
+    ranks = {name: rank for rank, name in enumerate(_MATTERS_MOST)}
+    ordered = sorted(texts, key=lambda text: ranks.get(text.partition(":")[0], len(ranks)))
+    more = len(texts) - _SHOWN
+    shown = ordered if more <= 1 else [*ordered[:_SHOWN], f"and {more} more (--format json has all)"]
+    return "; ".join(shown)
+
+
+def _told(runs: Sequence[Run]) -> str:
+    return "told" if any(run.manifest.config for run in runs) or not runs else "not told"
+
+
+def _names(known: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of all settings; without those that follow from the model where that differs."""
+    names = dict.fromkeys(name for one in known for name in one)
+    several = len(_values("model", known)) > 1
+    return [name for name in names if not (several and name.startswith("model "))]
 
 
 def settings(manifest: Manifest) -> dict[str, Any]:
@@ -94,6 +123,7 @@ def settings(manifest: Manifest) -> dict[str, Any]:
     return {
         **_changes_to_the_recipe(manifest.recipe),
         **manifest.config,
+        "model": manifest.model.get("name") or manifest.config.get("model"),
         "data content": manifest.data.get("sha256"),
         **model,
         "processes": manifest.world.size,

@@ -6,7 +6,6 @@ CUDA rank's memory is its own device's, so the largest rank counts; resident mem
 is summed.
 """
 
-import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -95,6 +94,11 @@ class Run:
         return self.manifest.outcome.state == "completed"
 
     @property
+    def counts(self) -> bool:
+        """Whether it may be compared: it came to its end, or was stopped in good order."""
+        return self.manifest.outcome.state in ("completed", "interrupted")
+
+    @property
     def on_gpu(self) -> bool:
         """Whether any rank computed on a GPU."""
         return any(device.kind == "cuda" for device in self.manifest.devices)
@@ -130,12 +134,6 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     why: str
-
-
-def seed_of(runs: Iterable[Run], what: str) -> int:
-    """A seed for chance in figures about `what`: the same for the same runs, whatever their order."""
-    names = "\n".join(sorted(f"{run.name} {run.manifest.started_ns}" for run in runs))
-    return int.from_bytes(hashlib.sha256(f"{what}\n{names}".encode()).digest()[:8])
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Unreadable]]:

@@ -7,9 +7,9 @@ profiled, compiling, evaluating and checkpointing ones, and what lies between st
 import msgspec
 import numpy as np
 
-from .bootstrap import Estimate, Values, median_draws
+from .medians import Estimate, Values, median_of
 from .model_flops import least_ns_per_position, work_per_position
-from .runs import Run, seed_of
+from .runs import Run
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def throughput(group: list[Run]) -> Throughput:
         step_time_p95_ns=float(np.percentile(durations, 95)) if durations else None,
         data_wait_pct=100 * sum(wait for wait, _ in waits) / sum(time for _, time in waits) if waits else None,
         flops_per_s=_flops_per_s(group),
-        mfu_pct=_estimate(group, [_rates(run, 100 * least_ns) for run, least_ns in least]),
+        mfu_pct=median_of([_rates(run, 100 * least_ns) for run, least_ns in least]),
         mfu_why=why,
         tokens_per_s_wall_clock=_mean([_tokens_per_wall_clock(run) for run in group]),
         training_ns=_mean([run.training_ns for run in group]),
@@ -55,7 +55,7 @@ def throughput(group: list[Run]) -> Throughput:
 def _flops_per_s(group: list[Run]) -> Estimate | None:
     works = [work_per_position(run.manifest) for run in group]
     rates = [_rates(run, work.flops * 1e9) for run, work in zip(group, works, strict=True) if work]
-    return _estimate(group, rates)
+    return median_of(rates)
 
 
 def _least(group: list[Run]) -> tuple[str | None, list[tuple[Run, float]]]:
@@ -75,11 +75,6 @@ def _rates(run: Run, per_position: float) -> Values:
     ranks = run.manifest.world.size
     timed = [(step.positions, step.duration_ns) for step in run.timed if step.positions]
     return np.array([per_position * positions / ranks / duration for positions, duration in timed])
-
-
-def _estimate(group: list[Run], rates: list[Values]) -> Estimate | None:
-    draws = median_draws(rates, seed=seed_of(group, "throughput"))
-    return draws.estimate() if draws else None
 
 
 def _tokens_per_wall_clock(run: Run) -> float | None:

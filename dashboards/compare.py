@@ -4,15 +4,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 
+from ..record.errors import UserError
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, terminal
+from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, print_text, terminal
 
 if TYPE_CHECKING:
-    from ..analyzers.bootstrap import Estimate
-    from ..analyzers.compare import Comparison, RecipeResult
+    from ..analyzers.medians import Estimate
+    from ..analyzers.results import Comparison, RecipeResult
 
 _GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
 _STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
@@ -41,11 +41,15 @@ def compare(
     format
         table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
     """
+    from ..analyzers.cautions import LEFT_OUT
     from ..analyzers.compare import compare as compared
     from ..analyzers.runs import read_runs
     from ..record.recipes import recipe
 
     comparison = compared(*read_runs(runs), baseline=recipe(baseline).name)
+    if not comparison.recipes:
+        why = " ".join(finding.text for finding in comparison.findings if finding.code in LEFT_OUT)
+        raise UserError(f"{', '.join(map(str, runs))}: no run can be compared. {why}")
     if format == "json":
         sys.stdout.write(json_text(comparison))
     elif format == "csv":
@@ -56,7 +60,7 @@ def compare(
         for table in [*tables(comparison), *study]:
             print_table(table, console)
         for finding in comparison.findings:
-            console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+            print_text(f"{finding.severity}: {finding.text}", console)
 
 
 def speed_table(comparison: "Comparison") -> Table:
@@ -81,7 +85,7 @@ def speed_table(comparison: "Comparison") -> Table:
                 with_interval(row.step_time_ns, show_ns),
                 row.tokens_per_s.median if row.tokens_per_s else None,
                 _relative(row, row.speed_vs_baseline_pct, comparison.baseline),
-                _relative(row, _without_interval(row.time_saved_pct), comparison.baseline),
+                _relative(row, row.time_saved_pct, comparison.baseline),
                 caveats(row),
             )
             for row in comparison.recipes
@@ -122,7 +126,7 @@ def throughput_table(comparison: "Comparison") -> Table:
         ],
         note="p95, waiting and FLOP/s: of timed steps. FLOP/s: the model's, on all positions, causal attention not "
         "halved, nothing recomputed. MFU: each GEMM against the peak of its dtype. Wall clock: first step to last, "
-        "with evaluation, checkpoints and profiled steps.",
+        f"with evaluation, checkpoints and profiled steps.{_means(comparison)}",
     )
 
 
@@ -205,7 +209,7 @@ def raw_table(comparison: "Comparison") -> Table:
         *("step_time_p95_ns", "data_wait_pct", "training_ns", "wall_clock_ns"),
         *("tokens_per_s_wall_clock", "padded_pct"),
     )
-    names = ["recipe", "wrap", "runs", "timed_steps"]
+    names = ["recipe", "wrap", "model", "runs", "timed_steps"]
     for name in (*intervals, *rates):
         names += [name, f"{name}_low", f"{name}_high"]
     names += [*figures, *plain, *_GPU_USE, *_STUDY, "confounders"]
@@ -216,6 +220,7 @@ def raw_table(comparison: "Comparison") -> Table:
             [
                 row.recipe,
                 row.wrap,
+                row.model,
                 row.runs,
                 row.timed_steps,
                 *(value for name in intervals for value in _three(getattr(row, name))),
@@ -233,6 +238,8 @@ def raw_table(comparison: "Comparison") -> Table:
 
 def wrapping_table(comparison: "Comparison") -> Table:
     """What wrapping alone does, recipe by recipe."""
+    from ..analyzers.groups import group_name
+
     return Table(
         title="Wrapping alone",
         columns=[
@@ -243,7 +250,7 @@ def wrapping_table(comparison: "Comparison") -> Table:
         ],
         rows=[
             (
-                row.recipe,
+                group_name(row.recipe, row.model, None),
                 row.wrap,
                 row.against,
                 with_interval(row.speed_pct, lambda value: show_pct(value, signed=True)),
@@ -255,7 +262,9 @@ def wrapping_table(comparison: "Comparison") -> Table:
 
 
 def tables(comparison: "Comparison") -> list[Table]:
-    """What the terminal and the page show."""
+    """What the terminal and the page show; nothing where no run counts."""
+    if not comparison.recipes:
+        return []
     wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
     told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in _GPU_USE)
     gpus = [gpu_table(comparison)] if told else []
@@ -291,10 +300,6 @@ def _signed(value: float | None) -> str:
     return show_pct(value, signed=True)
 
 
-def _without_interval(estimate: "Estimate | None") -> "Estimate | None":
-    return msgspec.structs.replace(estimate, ci95=None) if estimate else None
-
-
 def _used(comparison: "Comparison") -> str:
     kinds = {row.utilization_kind for row in comparison.recipes}
     return "GPU" if "gpu" in kinds else "CPU"
@@ -311,6 +316,12 @@ def _cost_note(comparison: "Comparison") -> str:
         "No GPU: memory is the resident memory of all ranks, and its share of the machine's; use is that of all the "
         "machine's CPUs."
     )
+
+
+def _means(comparison: "Comparison") -> str:
+    if all(row.runs == 1 for row in comparison.recipes):
+        return ""
+    return " In steps, wall clock, tokens/s of it and padding: the mean of a recipe's runs."
 
 
 def _study(row: "RecipeResult") -> tuple[Cell, Cell, Cell]:

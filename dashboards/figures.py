@@ -4,7 +4,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ..analyzers.compare import Comparison
+from ..analyzers.results import Comparison
 from ..analyzers.runs import Run
 from ..analyzers.where_time import Part, Traced
 from .palette import colour_of

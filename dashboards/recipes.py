@@ -6,7 +6,7 @@ import msgspec
 
 from ..record.recipes import RECIPES, Cast, Recipe
 from ..record.recipes import recipe as recipe_called
-from .tables import Column, Format, Table, csv_text, json_text, print_table, terminal
+from .tables import Column, Format, Table, csv_text, json_text, print_table, print_text, terminal
 
 GEMMS = (
     ("output = input · weightᵀ", ("input", "weight")),
@@ -40,7 +40,7 @@ def recipes(name: str | None = None, /, *, format: Format = "table") -> None:
     console = terminal()
     print_table(table, console)
     for sentence in in_words(chosen) if chosen else ():
-        console.print(sentence, markup=False, soft_wrap=True)
+        print_text(sentence, console)
 
 
 def overview() -> Table:
@@ -64,7 +64,7 @@ def operands(recipe: Recipe) -> Table:
     return Table(
         title=f"{recipe.name}: {recipe.summary}",
         columns=[
-            Column(name="gemm", heading="GEMM", right=False),
+            Column(name="gemm", heading="GEMM", show=lambda gemm: gemm.partition(" = ")[0], right=False),
             Column(name="operand", heading="operand", right=False),
             Column(name="dtype", heading="dtype", right=False),
             Column(name="granularity", heading="one scale per", right=False),
@@ -74,6 +74,7 @@ def operands(recipe: Recipe) -> Table:
             for gemm, names in GEMMS
             for index, operand in enumerate(names)
         ],
+        note="; ".join(gemm for gemm, _ in GEMMS) + ".",
     )
 
 

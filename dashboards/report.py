@@ -13,7 +13,7 @@ from ..record.units import show_bytes, show_count
 from .tables import Column, Table
 
 if TYPE_CHECKING:
-    from ..analyzers.compare import Comparison
+    from ..analyzers.results import Comparison
     from ..analyzers.runs import Run
 
 

@@ -29,6 +29,9 @@ Format = Literal["table", "csv", "json"]
 LEAST_NAME = 28
 """Characters of a name that are always shown, wider than the terminal if need be."""
 
+_GAP = 3
+"""What the table's lines take beside each column."""
+
 Top = Annotated[int, Parameter(validator=Number(gte=0))]
 """How many rows of a long table to show; 0: all."""
 
@@ -76,17 +79,50 @@ def terminal(*, width: int | None = None, file: Any = None) -> Console:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`."""
+    """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`.
+
+    A table that begins with a name and is too wide is drawn in several parts, one below the other, each with that name.
+    """
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
         for index, column in enumerate(table.columns)
     ]
-    room = console.width - sum(widths) - 3 * len(widths)
-    needed = sum(min(width, LEAST_NAME) if c.fold else width for c, width in zip(table.columns, widths, strict=True))
+    print_text(Text(table.title, style="bold"), console)
+    for number, part in enumerate(_parts(table.columns, widths, console.width)):
+        columns = [(table.columns[at], widths[at]) for at in part]
+        lines = _drawn(columns, [[row[at] for at in part] for row in texts], console)
+        console.file.write("".join(f"{line}\n" for line in lines[number > 0 :]))  # one empty line between parts
+    if table.note:
+        print_text(Text(table.note, style="dim"), console)
+        console.print()
+
+
+def print_text(text: str | Text, console: Console) -> None:
+    """Words as they are, broken between words where the console is a terminal."""
+    console.print(text, markup=False)
+
+
+def _parts(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[list[int]]:
+    """Which columns are drawn beside each other."""
+    needed = [_least(column, wide) + _GAP for column, wide in zip(columns, widths, strict=True)]
+    if sum(needed) <= width or not columns or columns[0].right or columns[0].fold:
+        return [list(range(len(columns)))]
+    parts = [[0]]
+    for index in range(1, len(columns)):
+        if len(parts[-1]) > 1 and sum(needed[at] for at in [*parts[-1], index]) > width:
+            parts.append([0])
+        parts[-1].append(index)
+    return parts
+
+
+def _drawn(columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: Console) -> list[str]:
+    """The lines of a part of a table, from columns with their full widths and the texts of their cells."""
+    room = console.width - sum(width + _GAP for _, width in columns)
+    needed = sum(_least(column, width) + _GAP for column, width in columns)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, width in zip(table.columns, widths, strict=True):
-        fitting = max(len(column.heading), min(width, LEAST_NAME), width + min(0, room)) if column.fold else width
+    for column, width in columns:
+        fitting = max(len(column.heading), _least(column, width), width + min(0, room)) if column.fold else width
         drawn.add_column(
             Text(column.heading),
             justify="right" if column.right else "left",
@@ -96,16 +132,16 @@ def print_table(table: Table, console: Console) -> None:
         )
     for row in texts:
         drawn.add_row(*map(Text, row))
-    console.print(Text(table.title, style="bold"), soft_wrap=True)
-    width, console.width = console.width, max(console.width, needed + 3 * len(widths))
+    width, console.width = console.width, max(console.width, needed)
     with console.capture() as captured:
         console.print(drawn, crop=False, no_wrap=True)  # wider than the terminal rather than with numbers cut
     console.width = width
     lines = captured.get().splitlines()
-    console.file.write("".join((line if console.is_terminal else line.rstrip()) + "\n" for line in lines))
-    if table.note:
-        console.print(Text(table.note, style="dim"), soft_wrap=True)
-        console.print()
+    return [line if console.is_terminal else line.rstrip() for line in lines]
+
+
+def _least(column: Column, width: int) -> int:
+    return min(width, LEAST_NAME) if column.fold else width
 
 
 def csv_text(table: Table) -> str:

@@ -4,7 +4,9 @@ A table of small checks over the facts of a `Machine`. Each stands alone: one th
 """
 
 import csv
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -67,7 +69,8 @@ def doctor(*, format: Format = "table") -> int:
         writer.writerow(Check.__struct_fields__)
         writer.writerows(msgspec.structs.astuple(check) for check in diagnosis.checks)
     else:
-        sys.stdout.write(in_words(diagnosis))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(in_words(diagnosis, width))
     return 0 if diagnosis.can_train_and_capture else 1
 
 
@@ -86,18 +89,27 @@ def diagnose(machine: Machine, checks: "Sequence[Row] | None" = None) -> Diagnos
     return Diagnosis(can_train_and_capture=works, checks=found)
 
 
-def in_words(diagnosis: Diagnosis) -> str:
-    """Lines for people: state, name, detail; below it the fix."""
+def in_words(diagnosis: Diagnosis, width: int | None = None) -> str:
+    """Lines for people, of `width` characters at most if words allow: state, name, detail; below it the fix."""
     wide = max(len(check.name) for check in diagnosis.checks)
     lines = []
     for check in diagnosis.checks:
-        lines.append(f"{check.state:<8} {check.name:<{wide}}  {_printable(check.detail)}")
+        said = [f"{check.state:<8} {check.name:<{wide}}  {_printable(check.detail)}"]
         if check.state != "ok":
-            lines.append(f"{'':<8} {'':<{wide}}  for: {check.means}")
+            said.append(f"{'':<8} {'':<{wide}}  for: {check.means}")
         if check.fix:
-            lines.append(f"{'':<8} {'':<{wide}}  fix: {check.fix}")
+            said.append(f"{'':<8} {'':<{wide}}  fix: {check.fix}")
+        lines += [part for line in said for part in _wrapped(line, width, " " * (wide + 11))]
     end = "Training and capture work here." if diagnosis.can_train_and_capture else "Mend what is broken first."
     return "\n".join([*lines, "", end, ""])
+
+
+def _wrapped(line: str, width: int | None, indent: str) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
 
 
 def _printable(text: str) -> str:

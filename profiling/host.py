@@ -1,5 +1,6 @@
 """Readings of the machine a job runs on, from psutil."""
 
+import time
 from collections import Counter
 
 import psutil
@@ -17,15 +18,18 @@ class HostSource:
         """Without `job`, the job is this process and its children."""
         self._job = job or Job()
         self._has_cpu = False  # the first reading has no interval to be a mean of
+        self._cpus = psutil.cpu_count() or 1
+        self._read_s, self._cpu_s = time.monotonic(), dict[int, float]()
         psutil.cpu_percent()
 
     def read(self, t_ns: int) -> list[Sample]:
         """One reading."""
         memory = psutil.virtual_memory()
-        cpu = psutil.cpu_percent()
+        cpu, of_job = psutil.cpu_percent(), self._cpu_of_job()
         sample = HostSample(
             t_ns=t_ns,
             cpu_pct=cpu if self._has_cpu else None,
+            job_cpu_pct=of_job if self._has_cpu else None,
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
             **self._of_job(),
@@ -35,6 +39,20 @@ class HostSource:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _cpu_of_job(self) -> float:
+        """Percent of all CPUs that the job's processes had since the last call."""
+        began, last = self._read_s, self._cpu_s
+        self._read_s, self._cpu_s = time.monotonic(), {}
+        spent_s = 0.0
+        for process in self._job.processes():
+            try:
+                times = process.cpu_times()
+            except psutil.Error:  # as below
+                continue
+            self._cpu_s[process.pid] = times.user + times.system
+            spent_s += max(0.0, self._cpu_s[process.pid] - last.get(process.pid, 0.0))
+        return round(min(100.0, 100 * spent_s / self._cpus / max(self._read_s - began, 1e-3)), 1)
 
     def _of_job(self) -> dict[str, int]:
         """Bytes of the job's living processes, summed, by the names of `HostSample`; what no process tells is absent.

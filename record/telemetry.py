@@ -97,6 +97,8 @@ class HostSample(msgspec.Struct, frozen=True, kw_only=True, tag="host", omit_def
     t_ns: int
     cpu_pct: float | None = None
     """Busy share of all logical CPUs since the sample before, 0 to 100."""
+    job_cpu_pct: float | None = None
+    """The share of it that the job's processes had; what is left others used. One that ended in between lacks."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     job_rss_bytes: int | None = None

@@ -56,8 +56,8 @@ def test_pages_name_every_recipe() -> None:
 @pytest.mark.parametrize(
     ("page", "arguments", "columns"),
     [
-        ("README.md", ["compare", "traces/sample"], 105),
-        ("docs/compare.md", ["compare", "traces/sample"], 105),
+        ("README.md", ["compare", "traces/sample"], 125),
+        ("docs/compare.md", ["compare", "traces/sample"], 125),
         ("README.md", ["recipes"], 100),
         ("docs/recipes.md", ["recipes"], 100),
         ("docs/recipes.md", ["recipes", "mxtw"], 100),

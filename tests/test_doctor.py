@@ -113,6 +113,14 @@ def test_each_lack_is_named_with_the_fix_to_type(
     assert diagnose(Fake(**facts)).can_train_and_capture == (state != "broken" and facts.get("versions") != {})
 
 
+def test_on_a_narrow_terminal_lines_break_between_words_below_their_column() -> None:
+    diagnosis = diagnose(Fake(nvml=Nvml(None, error=12), has_nvidia_device=False, programs=set()))
+    lines = in_words(diagnosis, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert in_words(diagnosis).split() == [word for line in lines for word in line.split()]
+    assert max(map(len, in_words(diagnosis).splitlines())) > 80
+
+
 def test_a_check_that_fails_ends_nothing() -> None:
     def fails(_: Machine) -> Result:
         raise RuntimeError("a broken\ndriver")

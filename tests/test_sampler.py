@@ -56,6 +56,19 @@ def test_the_first_host_reading_has_no_cpu_share_because_it_ends_no_interval() -
     assert 0 <= second.cpu_pct <= 100
 
 
+def test_the_jobs_share_of_the_cpus_is_that_of_its_processes() -> None:
+    source = HostSource()
+    source.read(0)
+    ends = time.monotonic() + 0.5
+    began_s = time.process_time()
+    while time.monotonic() < ends:
+        pass
+    expected = 100 * (time.process_time() - began_s) / 0.5 / (psutil.cpu_count() or 1)
+    [busy] = source.read(1)
+    assert isinstance(busy, HostSample)
+    assert busy.job_cpu_pct == pytest.approx(expected, rel=0.2)
+
+
 def test_the_sampler_reads_at_once_on_its_grid_and_on_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.node0.jsonl"
     with Sampler(path, 0.2):

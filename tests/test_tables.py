@@ -35,6 +35,14 @@ def test_a_table_is_wider_than_the_terminal_rather_than_with_a_number_cut() -> N
     assert any("not measured" in line for line in lines)
 
 
+def test_a_table_that_begins_with_a_name_is_drawn_in_parts_rather_than_too_wide() -> None:
+    columns = [Column(name="name", heading="name", right=False), *(Column(name=n, heading=n * 9) for n in "abc")]
+    out = io.StringIO()
+    print_table(Table(title="T", columns=columns, rows=[("x", 1, 2, 3)]), terminal(width=32, file=out))
+    lines = [line.split() for line in out.getvalue().splitlines() if line.strip() and "─" not in line]
+    assert lines == [["T"], ["name", "a" * 9, "b" * 9], ["x", "1", "2"], ["name", "c" * 9], ["x", "3"]]
+
+
 def test_in_a_pipe_no_line_ends_in_blanks() -> None:
     assert all(line == line.rstrip() for line in drawn(200))
 

@@ -8,13 +8,14 @@ from shlex import quote
 from ..profiling.children import wait_for
 from .config import Config
 from .hardware import probe
+from .resolve import DEFAULT_STEPS
 from .sweep import sweep
 from .words import next_lines
 
 RECIPES = ("bf16", "tensorwise", "mxtw")
 
 
-def demo(*, out: Path = Path("traces"), steps: int = 24, nproc: int | None = None) -> int:
+def demo(*, out: Path = Path("traces"), steps: int = DEFAULT_STEPS, nproc: int | None = None) -> int:
     """Train bf16, tensorwise and mxtw on this machine and compare them; about a minute and a half on two CPU cores.
 
     Example: `stepscope demo --steps 12`
