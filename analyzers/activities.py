@@ -57,6 +57,8 @@ class Activities:
 
     def where(self, mask: Mask) -> Self:
         """The rows that `mask` picks, with the same labels."""
+        if mask.all():
+            return self
         columns = {field.name: getattr(self, field.name)[mask] for field in fields(self) if field.name != "labels"}
         return replace(self, **columns)
 

@@ -60,8 +60,10 @@ class Gaps:
 
 def gaps(busy: Intervals, starts: Ints, launched: Ints) -> Gaps:
     """The gaps in `busy`, the union of work that starts at `starts`, launched at `launched` (`NONE`: unknown)."""
-    order = np.lexsort((np.where(launched == NONE, np.iinfo(np.int64).max, launched), starts))
     ends = busy[1:, 0]
+    if (starts[1:] > starts[:-1]).all():
+        return Gaps(start=busy[:-1, 1], end=ends, next=np.searchsorted(starts, ends))
+    order = np.lexsort((np.where(launched == NONE, np.iinfo(np.int64).max, launched), starts))
     return Gaps(start=busy[:-1, 1], end=ends, next=order[np.searchsorted(starts[order], ends)])
 
 
@@ -85,13 +87,24 @@ def idle(found: Gaps, launched: Ints, call: Ints | None, within: Ints, names: tu
     )
 
 
+_FEW = 1 << 20
+"""So many pairs of a call and a range, and as many as there are gaps, are counted without sorting them."""
+
+
 def _causes(start: Ints, length: Ints, call: Ints, within: Ints, names: tuple[list[str], list[str]]) -> list[GapCause]:
     calls, ranges = names
-    keys, codes = np.unique((call + 1) * (len(ranges) + 1) + within + 1, return_inverse=True)
-    order = np.lexsort((start, -length, codes))
-    firsts = order[np.searchsorted(codes[order], np.arange(len(keys)))]
-    counts = np.bincount(codes, minlength=len(keys))
-    totals = np.bincount(codes, weights=length, minlength=len(keys)).astype(np.int64)
+    code = (call + 1) * (len(ranges) + 1) + within + 1
+    size = (len(calls) + 1) * (len(ranges) + 1)
+    if size > _FEW + len(code):
+        _, code = np.unique(code, return_inverse=True)
+        size = len(code)
+    longest = np.zeros(size, dtype=np.int64)
+    np.maximum.at(longest, code, length)
+    candidates = np.flatnonzero(length == longest[code])
+    keys, first_of_each = np.unique(code[candidates], return_index=True)
+    firsts = candidates[first_of_each]  # the earliest of the longest: gaps are in order of time
+    counts = np.bincount(code, minlength=size)[keys]
+    totals = np.bincount(code, weights=length, minlength=size)[keys]
     rows = [
         GapCause(
             call=calls[call[first]] if call[first] != NONE else None,

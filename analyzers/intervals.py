@@ -15,7 +15,8 @@ EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
 def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
     """The set that intervals in any order cover together; touching ones become one, empty ones count for nothing."""
     real = ends > starts
-    starts, ends = starts[real], ends[real]
+    if not real.all():
+        starts, ends = starts[real], ends[real]
     if not len(starts):
         return EMPTY
     if (starts[1:] < starts[:-1]).any():
@@ -34,7 +35,10 @@ def length(intervals: Intervals) -> int:
 
 def together(*sets: Intervals) -> Intervals:
     """What any of the sets covers."""
-    whole = np.concatenate(sets) if sets else EMPTY
+    some = [one for one in sets if len(one)]
+    if len(some) < 2:
+        return some[0] if some else EMPTY
+    whole = np.concatenate(some)
     return union(whole[:, 0], whole[:, 1])
 
 

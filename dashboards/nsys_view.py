@@ -35,6 +35,7 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
         yield _devices(report)
     if report.skew and (report.skew.collectives or report.skew.steps):
         yield from _skew(report.skew)
+    yield from (_host_ranges(rank, top) for rank in report.ranks if rank.ranges and not rank.devices)
     measured = [rank for rank in report.ranks if rank.devices]
     # One screen: of several exports all are in the first tables, and the first is looked into.
     for rank in measured[: None if top == 0 else 1]:
@@ -189,6 +190,22 @@ def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
             )
             for row in rows
         ],
+    )
+
+
+def _host_ranges(rank: "NsysRank", top: int | None) -> Table:
+    """Where nothing of a GPU was recorded."""
+    rows = rank.ranges[: _limit(top, LONG)]
+    return Table(
+        title=f"NVTX ranges on the host{_place(rank)}{_of(len(rows), len(rank.ranges))}",
+        columns=[
+            Column(name="total_ns", heading="time", show=show_ns),
+            Column(name="count", heading="count", show=show_count),
+            Column(name="mean_ns", heading="mean", show=show_ns),
+            Column(name="max_ns", heading="longest", show=show_ns),
+            Column(name="name", heading="range", right=False, fold=True),
+        ],
+        rows=[(row.total_ns, row.count, row.mean_ns, row.max_ns, row.name) for row in rows],
     )
 
 

@@ -255,6 +255,21 @@ def test_several_files_are_ranks_and_official_reports_take_one(
     assert "take one file, not 2" in capsys.readouterr().err
 
 
+def test_without_device_work_ranges_are_shown_with_their_time_on_the_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Made().range(0, 2_000_000, "load").range(0, 1_000_000, "load", tid=9).range(5, 6, "x", style=60)
+    path = made.write(tmp_path / "x.sqlite")
+    [rank] = answers([path]).ranks
+    assert [(row.name, row.kind, row.count, row.total_ns) for row in rank.ranges] == [
+        ("load", "pushpop", 2, 3_000_000), ("x", "startend", 1, 1),
+    ]  # fmt: skip
+    assert analyze_nsys_main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "NVTX ranges on the host" in out
+    assert "device time is not measured" in out
+
+
 def test_the_order_of_files_changes_nothing(tmp_path: Path) -> None:
     paths = [trained(late, late * 50).write(tmp_path / f"rank{late}.sqlite") for late in (0, 3, 9)]
     found = [answers(list(order)) for order in itertools.permutations(paths)]

@@ -82,6 +82,8 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         steps=steps if host.steps else None,
         step_summary=step_summaries(steps),
         projection=host.projection(),
+        operators=[],
+        ranges=host.ranges(),
         metrics=metric_summaries(export),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..activities import NONE, Activities, Codes, Ints
-from .columns import Rejected, distinct, is_interval, read_columns
+from .columns import Rejected, distinct, is_interval, read_columns, texts
 from .export import Export
 
 
@@ -52,7 +52,7 @@ def read_calls(export: Export, rejected: Rejected) -> Calls | None:
         rows = {column: values[good] for column, values in rows.items()}
     numbers = rows.pop("name")
     known = distinct(numbers)
-    strings = export.strings()
+    strings = texts(export)
     return Calls(
         **rows,
         name=np.searchsorted(known, numbers).astype(np.int32),

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...record.units import show_count
@@ -17,7 +18,9 @@ from .export import Export
 
 LONG, TEXT = pa.int64(), pa.string()
 NO_PID = (1 << 24) - 1
-_DAY_NS = 86_400 * 10**9
+DAY_NS = 86_400 * 10**9
+_NEVER_NS = 1 << 60
+"""36 years: no clock of a capture shows it, and differences below it do not overflow."""
 
 
 @dataclass
@@ -43,11 +46,11 @@ class Rejected:
 def read_columns(export: Export, table: str, columns: dict[str, str], where: str = "") -> dict[str, Ints]:
     """Integer columns of a table, each an SQL expression; a missing value is `NONE`."""
     selected = ", ".join(f'coalesce({expression}, {NONE}) AS "{name}"' for name, expression in columns.items())
-    parts: dict[str, list[Ints]] = {name: [] for name in columns}
+    parts: dict[str, list[npt.NDArray[np.signedinteger]]] = {name: [] for name in columns}
     with export.batches(f'SELECT {selected} FROM "{table}" {where}', dict.fromkeys(columns, LONG)) as batches:
         for batch in batches:
             for name, column in zip(columns, batch.columns, strict=True):
-                parts[name].append(column.to_numpy())
+                parts[name].append(_narrow(column.to_numpy()))
     return {name: _joined(parts.pop(name)) for name in columns}
 
 
@@ -99,7 +102,8 @@ _ACTIVITY = ("start", "end", "device", "stream", "process", "correlation")
 
 def is_interval(start: Ints, end: Ints) -> Mask:
     """Which rows are intervals that a machine can have measured."""
-    return (end >= start) & (end > 0) & (end - start < _DAY_NS)
+    possible = (start > -_NEVER_NS) & (end < _NEVER_NS)
+    return possible & (end >= start) & (end > 0) & (end - start < DAY_NS)
 
 
 def _sources(export: Export) -> list[tuple[What, str, str, str]]:
@@ -132,12 +136,17 @@ def _activity_columns(export: Export, table: str, name: str) -> dict[str, str]:
     }
 
 
+def texts(export: Export) -> dict[int, str]:
+    """StringIds, without what a damaged one holds in place of a number or a text."""
+    return {key: text for key, text in export.strings().items() if isinstance(key, int) and isinstance(text, str)}
+
+
 class _Names:
     """Numbers of names as codes of labels; equal texts are one label."""
 
     def __init__(self, export: Export) -> None:
         self.labels: list[Label] = []
-        self._strings = export.strings()
+        self._strings = texts(export)
         self._copies = export.copy_labels()
         self._code: dict[Label, int] = {}
 
@@ -177,11 +186,25 @@ def _on_gpus(export: Export, process: Ints, device: Ints) -> Codes:
     found: Codes = device.astype(np.int32)
     table = "TARGET_INFO_CUDA_DEVICE"
     if {"gpuId", "cudaId", "pid"} <= export.tables.get(table, set()):
-        gpus = export.small(f"SELECT pid, cudaId, gpuId FROM {table} WHERE gpuId IS NOT NULL")
+        number = ", ".join(f"CAST({name} AS INTEGER)" for name in ("pid", "cudaId", "gpuId"))
+        gpus = export.small(f"SELECT {number} FROM {table} WHERE pid + cudaId + gpuId IS NOT NULL")
         for pid, cuda, gpu in gpus:
             found[(process == int(pid)) & (device == int(cuda))] = int(gpu)
     return found
 
 
-def _joined(parts: list[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+def _narrow(values: Ints) -> npt.NDArray[np.signedinteger]:
+    """A copy in 32 bits where they hold it: until all batches are read, so that none of them stays in memory whole."""
+    fits = not len(values) or (values.min() >= -(1 << 31) and values.max() < 1 << 31)
+    return values.astype(np.int32) if fits else values.copy()
+
+
+def _joined(parts: list[npt.NDArray[np.signedinteger]]) -> Ints:
+    """One column; each part is let go of as soon as it is in."""
+    whole = np.empty(sum(map(len, parts)), dtype=np.int64)
+    at = len(whole)
+    while parts:
+        part = parts.pop()
+        at -= len(part)
+        whole[at : at + len(part)] = part
+    return whole

@@ -31,13 +31,14 @@ def metric_summaries(export: Export) -> list[MetricSummary] | None:
     ):
         return None
     rows = export.small(
-        f"""SELECT typeId, metricId, count(*), avg(value), max(value) FROM "{samples}" GROUP BY typeId, metricId"""
+        f"""SELECT typeId, metricId, count(*), avg(value), max(value) FROM "{samples}" WHERE value IS NOT NULL
+            GROUP BY typeId, metricId"""
     )
     named = {
         (kind, metric): str(name)
         for kind, metric, name in export.small(f'SELECT typeId, metricId, metricName FROM "{names}"')
     }
-    gpus = {kind: f"GPU {number}" for number, kind in enumerate(sorted({row[0] for row in rows}))}
+    gpus = {kind: f"GPU {number}" for number, kind in enumerate(sorted({row[0] for row in rows}, key=str))}
     found = [
         MetricSummary(
             source=gpus[kind],

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from ..activities import NONE, Activities, Ints, Mask
-from ..breakdown import Coverage
+from ..breakdown import Coverage, NameTime, name_times
 from ..gaps import Idle, gaps, idle
 from ..launches import LaunchCost, launch_costs
 from ..nesting import Nest, innermost, main_threads, nest
@@ -74,6 +74,14 @@ class Host:
     def steps(self) -> int:
         """Steps of all processes."""
         return sum(len(rows) for rows in self.step_rows.values())
+
+    def ranges(self) -> list[NameTime]:
+        """Host times of ranges, largest total first."""
+        found = []
+        if self.nvtx is not None:
+            for style, ranges in (("pushpop", self.nvtx.push_pop), ("startend", self.nvtx.start_end)):
+                found += name_times(ranges.name, ranges.end - ranges.start, [(name, style) for name in ranges.names])
+        return sorted(found, key=lambda row: (-row.total_ns, row.name, row.kind))
 
     def projection(self) -> Projection | None:
         """GPU time by range; None without ranges or without calls."""

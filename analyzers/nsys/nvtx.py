@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..activities import NONE
 from ..nesting import Ranges, sorted_ranges
-from .columns import LONG, TEXT, Rejected, is_interval
+from .columns import LONG, TEXT, Rejected, is_interval, texts
 from .export import Export
 
 PUSH_POP, START_END = 59, 60
@@ -61,7 +61,7 @@ def read_nvtx(export: Export, rejected: Rejected) -> Nvtx | None:
 
 
 def _texts(export: Export, rows: pa.Table) -> pa.ChunkedArray:
-    strings = export.strings()
+    strings = texts(export)
     index = pc.index_in(rows["text_id"], value_set=pa.array(strings.keys(), LONG))
     by_id = pa.array(strings.values(), TEXT).take(index.combine_chunks())
     own = pc.if_else(pc.equal(rows["text"], ""), None, rows["text"])
@@ -69,12 +69,13 @@ def _texts(export: Export, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _ranges(rows: pa.Table) -> Ranges:
-    texts = rows["name"].combine_chunks()
-    numbers = pc.struct_field(pc.extract_regex(texts, _NUMBERED), "seq").cast(LONG)
-    plain = pc.replace_substring_regex(texts, _DETAILS, "").dictionary_encode()
+    whole = rows["name"].combine_chunks()
+    numbers = pc.struct_field(pc.extract_regex(whole, _NUMBERED), "seq").cast(LONG)
+    plain = pc.replace_substring_regex(whole, _DETAILS, "").dictionary_encode()
     # Codes in the order of names, so that ranges with the same times nest alike whatever the order of rows.
-    texts_known = np.array(plain.dictionary.to_pylist(), dtype=object)
-    by_text = np.argsort(texts_known, kind="stable")
+    raw = plain.dictionary.cast(pa.binary()).to_pylist()
+    known = np.array([name.decode("utf-8", errors="replace") for name in raw], dtype=object)
+    by_text = np.argsort(known, kind="stable")
     code_of = np.empty(len(by_text), dtype=np.int32)
     code_of[by_text] = np.arange(len(by_text), dtype=np.int32)
     return sorted_ranges(
@@ -82,6 +83,6 @@ def _ranges(rows: pa.Table) -> Ranges:
         end=rows["end"].to_numpy(),
         thread=rows["thread"].to_numpy(),
         name=code_of[np.asarray(plain.indices, dtype=np.int64)],
-        names=tuple(texts_known[by_text].tolist()),
+        names=tuple(known[by_text].tolist()),
         sequence=pc.fill_null(numbers, NONE).to_numpy(zero_copy_only=False),
     )

@@ -9,6 +9,7 @@ from ..collectives import CollectiveTime
 from ..findings import Finding
 from ..gaps import Idle
 from ..launches import LaunchCost
+from ..operators import OperatorTime
 from ..projection import Projection
 from ..skew import Skew
 from ..steps import StepSummary, StepTime
@@ -58,6 +59,10 @@ class NsysRank(msgspec.Struct, frozen=True, kw_only=True):
     step_summary: list[StepSummary]
     projection: Projection | None
     """GPU time of NVTX ranges; None without ranges, or without API calls."""
+    operators: list[OperatorTime]
+    """Always empty: nsys records none. It is here so that a rank has the fields of a Kineto trace's."""
+    ranges: list[NameTime]
+    """Host times of NVTX ranges, largest total first; `kind` is their style."""
     metrics: list[MetricSummary] | None
     """Sampled GPU metrics; None where none were."""
 

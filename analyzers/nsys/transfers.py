@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from .columns import DAY_NS
 from .export import Export
 
 PAGEABLE, PINNED = "Pageable", "Pinned"
@@ -40,10 +41,10 @@ def _of(table_name: str, export: Export) -> list[Transfer]:
     is_copy = table_name == "MEMCPY"
     ends = ("srcKind", "dstKind") if is_copy else ("NULL", "memKind")
     keys = ["deviceId", "copyKind" if is_copy else "NULL", *ends]
-    selected = [key if key in export.columns(table) else "NULL" for key in keys]
+    selected = [f"CAST({key} AS INTEGER)" if key in export.columns(table) else "NULL" for key in keys]
     rows = export.small(
-        f"""SELECT {", ".join(selected)}, count(*), sum("end" - start), sum(bytes) FROM "{table}"
-            WHERE "end" >= start AND "end" > 0 GROUP BY {", ".join(selected)}"""
+        f"""SELECT {", ".join(selected)}, count(*), sum("end" - start), sum(CAST(bytes AS INTEGER)) FROM "{table}"
+            WHERE "end" >= start AND "end" > 0 AND "end" - start < {DAY_NS} GROUP BY 1, 2, 3, 4"""
     )
     directions, memories = export.copy_labels(), _memory_kinds(export)
     return [
