@@ -4,11 +4,12 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import Any, get_args
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, ArgumentCollection, CycloptsError
 
 from .. import __version__
-from .errors import UserError, plain_reason
+from .errors import ConfigError, UserError, plain_reason
 
 
 def run(program: App, arguments: list[str] | None = None) -> int:
@@ -22,6 +23,7 @@ def run(program: App, arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path with bytes that are no text is printed as it is
     program.suppress_keyboard_interrupt = False
+    program.config = (whole_numbers, *(program.config or ()))
     try:
         result = program(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -39,6 +41,29 @@ def run(program: App, arguments: list[str] | None = None) -> int:
         if error.filename is None:
             raise
         return _complain(f"{name}: {plain_reason(error)}", 1)
+
+
+def whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """A cyclopts config source that fills in nothing. ConfigError for a fraction where a whole number is asked for.
+
+    cyclopts itself would round it.
+    """
+    for argument in arguments:
+        for token in argument.tokens:
+            if _is_whole(argument.hint) and _is_fraction(token.value):
+                raise ConfigError(f"{argument.name}: a whole number is needed, not {token.value}")
+
+
+def _is_whole(hint: Any) -> bool:
+    kinds = get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return not float(text).is_integer()
+    except ValueError:
+        return False  # cyclopts says so of what is no number at all
 
 
 def single(command: Callable[..., object], name: str) -> App:

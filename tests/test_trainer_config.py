@@ -233,6 +233,14 @@ def test_a_file_and_a_preset_fill_in_what_flags_leave_open(
         ('resume = "traces/a"', "sets resume, which only the flag --resume can"),
         ('preset = "study-1node"', "sets preset"),
         ("recipe = [1, 2]", "has a list in recipe with something that is no name"),
+        ("steps = 12.5", "run.toml sets steps to 12.5, and it must be a whole number"),
+        ('steps = "12"', "run.toml sets steps to '12', and it must be a whole number"),
+        ("micro-batch = true", "run.toml sets micro-batch to True, and it must be a whole number"),
+        ("betas = [0.9]", "run.toml sets betas to [0.9], and it must be a list of two numbers"),
+        ('lr = "1e-3"', "run.toml sets lr to '1e-3', and it must be a number"),
+        ("pack = 1", "run.toml sets pack to 1, and it must be true or false"),
+        ("data = 1", "run.toml sets data to 1, and it must be a text"),
+        ('master_dtype = "fp16"', "run.toml sets master_dtype to 'fp16', and it must be one of 'bf16', 'fp32'"),
     ],
 )
 def test_a_settings_file_that_is_no_good_is_named_in_one_line(
@@ -243,6 +251,25 @@ def test_a_settings_file_that_is_no_good_is_named_in_one_line(
     assert main(["--config", str(file), "--dry-run"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--micro-batch", "1.5"], ["--steps", "12.5"], ["--steps=inf"], ["--nproc", "2.5"], ["--eval-every", "nan"]],
+)
+def test_a_fraction_is_never_rounded_to_a_whole_number(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--dry-run"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    flag, _, number = " ".join(words).replace("=", " ").partition(" ")
+    assert f"{flag}: a whole number is needed, not {number}" in line
+
+
+@pytest.mark.parametrize("words", [["demo", "--steps", "2.5"], ["trace", "x", "--top", "1.5"]])
+def test_nor_does_any_other_command_round_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from stepscope.dashboards.cli import main as stepscope
+
+    assert stepscope(words) == 2
+    assert f"{words[-2]}: a whole number is needed, not {words[-1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-1"])
