@@ -115,6 +115,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     emulated: bool
     """Whether FP8 was computed by emulation: numerics hold, timings are no speed result."""
     emulated_why: str | None = None
+    recipe_as_stated: bool = False
+    """Whether the recipe is what somebody said of a loop of his own, which nobody has checked."""
     config: dict[str, Any]
     """Every training setting, resolved."""
     world: World
