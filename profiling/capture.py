@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from ..record.errors import first_line
 from ..record.jsonl import JsonlWriter
-from ..record.manifest import Device, Manifest, Outcome, World, without_home
+from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.recipes import CAPTURED, recipe, why_emulated
 from ..record.run import RunDir, new_run
 from ..record.steps import Mark, Step
@@ -192,7 +192,7 @@ class Capture:
             model={},
             versions=version_facts(loaded=True),
             environment=environment_facts(),
-            argv=without_home(sys.argv),
+            argv=list(sys.argv),
             started_ns=time.time_ns(),
         )
 

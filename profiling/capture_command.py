@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from .. import __version__
 from ..record.errors import ConfigError, TraceError, plain_reason
-from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World, without_home
+from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World
 from ..record.recipes import CAPTURED
 from ..record.run import RunDir, check_name, default_run_name, new_run
 from ..record.telemetry import GpuSample, HostSample, check_period
@@ -129,7 +129,7 @@ def _manifest(run: RunDir, command: list[str], gpus: list[Device]) -> Manifest:
         model={},
         versions={"stepscope": __version__},
         environment={name: os.environ[name] for name in ENVIRONMENT_ALLOWED if name in os.environ},
-        argv=without_home(["stepscope", "capture", "--", *command]),
+        argv=["stepscope", "capture", "--", *command],
         started_ns=time.time_ns(),
     )
 

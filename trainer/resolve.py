@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..record.errors import ConfigError
-from ..record.manifest import without_home
+from ..record.manifest import homeless
 from ..record.recipes import Cast, Recipe, recipe
 from ..record.run import check_name
 from ..record.telemetry import LONGEST_PERIOD, check_period
@@ -126,9 +126,7 @@ def _scheduled(config: Config, steps: int) -> Config:
 
 def plain_settings(config: Config) -> dict[str, Any]:
     """The settings for a manifest: the home directory written as `~`, the shipped data set as what it is."""
-    shown = {
-        name: without_home([value])[0] if isinstance(value, str) else value for name, value in config.settings().items()
-    }
+    shown: dict[str, Any] = homeless(config.settings())
     return shown | {"data": SHIPPED} if config.data == SHIPPED_DATA else shown
 
 

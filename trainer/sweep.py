@@ -15,7 +15,7 @@ from typing import Any
 
 from ..profiling.children import wait_for
 from ..record.errors import ConfigError, TraceError, UserError
-from ..record.manifest import Outcome, without_home
+from ..record.manifest import Outcome
 from ..record.recipes import recipe
 from ..record.run import EARLIER, RunDir, default_run_name, new_run
 from ..record.sweep import Cell, CellState, Sweep, read_sweep, write_sweep
@@ -91,17 +91,11 @@ def _plan(config: Config, arguments: Sequence[str]) -> Sweep:
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _PLACES}
     asked = {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
     return Sweep(
-        settings={
-            name: without_home([str(value)])[0] if isinstance(value, Path) else value for name, value in asked.items()
-        },
+        settings={name: str(value) if isinstance(value, Path) else value for name, value in asked.items()},
         cells=planned(config),
-        argv=["profile-train", *without_home(arguments)],
+        argv=["profile-train", *arguments],
         started_ns=time.time_ns(),
     )
-
-
-def _plain(value: Any) -> Any:
-    return without_home([str(value)])[0] if isinstance(value, str | Path) else value
 
 
 def _missing(plan: Sweep, folder: Path) -> list[Cell]:

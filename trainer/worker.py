@@ -20,7 +20,7 @@ from ..profiling.facts import device_facts, environment_facts, git_commit, versi
 from ..profiling.modules import ModuleRanges
 from ..profiling.sampler import Sampler
 from ..record.errors import UserError
-from ..record.manifest import Device, Manifest, Outcome, World, without_home
+from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
 from .checkpoints import Checkpoints, Trained
@@ -185,7 +185,7 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
         model={"name": config.model},
         versions=version_facts(),
         environment=environment_facts(),
-        argv=["profile-train", *without_home(arguments)],
+        argv=["profile-train", *arguments],
         git_commit=git_commit(),
         started_ns=time.time_ns(),
     )
