@@ -168,6 +168,63 @@ def test_what_depends_on_the_steps_is_settled_with_them(asked: Config) -> None:
         with_steps(before, rows=5, rows_per_step=5)
 
 
+def test_a_resumed_runs_own_warm_up_is_not_laid_to_a_flag_that_nobody_gave(asked: Config) -> None:
+    with pytest.raises(ConfigError, match="--steps: traces/a has 40 steps of warm-up, more than the 25") as refused:
+        resolved(replace(asked, resume=Path("traces/a"), steps=25, warmup_steps=40), CPU, {})
+    assert "--warmup-steps" not in str(refused.value)
+
+
+def test_of_the_ranks_of_a_machine_only_the_first_says_that_a_flag_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    said = []
+    for local_rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        assert main(["--no-such-flag"]) == 2
+        said.append(capsys.readouterr().err.count("\n"))
+    assert said == [1, 0]
+    monkeypatch.delenv("RANK")  # no launcher has started it
+    assert main(["--no-such-flag"]) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "code", "says"),
+    [
+        (['{"question": "a", "answer": "b"}', '{"text": "c"}'], [], 1, "line 2 fits no form"),
+        (['{"question": "a", "answer": "b"}', "{"], [], 1, "line 2 is no JSON"),
+        (['{"question": "a", "answer": "b"}'] * 3, ["--eval-samples", "3"], 2, "has 3 examples with an answer, and"),
+        (['{"question": "a", "answer": null}'], ["--eval-samples", "0"], 2, "has 0 examples with an answer"),
+    ],
+)
+@pytest.mark.parametrize("sweep", [[], ["--repeats", "2"]])
+def test_data_that_nothing_can_train_on_is_refused_before_there_is_a_folder(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: list[str],
+    flags: list[str],
+    code: int,
+    says: str,
+    sweep: list[str],
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text("\n".join(lines))
+    assert main(["--data", str(data), "--out", str(tmp_path / "runs"), *flags, *sweep]) == code
+    [line] = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_presets_held_out_examples_are_more_than_the_shipped_set_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--preset", "study-1node", "--model", "pico", "--seq-len", "64", "--out", str(tmp_path / "runs")]) == 2
+    assert "turkish_qa.jsonl, which comes with this, has 162 examples" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_steps_that_were_given_stay_as_they_are(asked: Config) -> None:
     config = resolved(replace(asked, steps=7), CPU, {})
     assert with_steps(config, rows=1000, rows_per_step=1) == config
@@ -297,6 +354,7 @@ def test_a_dry_run_prints_the_settings_as_they_would_run(qa_file: Path, capsys: 
     assert main(["--recipe", "mxtw", "--data", str(qa_file), "--steps", "8", "--dry-run"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["recipe"]["all_gather"] == "float8"
+    assert (shown["fp8_all_gather"], shown["pad_inner_dim"], shown["profile_ranks"]) == (True, True, "all")
     assert (shown["steps"], shown["lr"], shown["profile_active"]) == (8, 1e-3, 3)
 
 

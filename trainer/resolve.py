@@ -17,7 +17,7 @@ from ..record.telemetry import LONGEST_PERIOD, check_period
 from .config import Config
 from .hardware import Hardware
 from .ranks import is_worker
-from .recording import recording_ranks, with_window
+from .recording import MOST_PROFILED, recording_ranks, with_window
 from .shapes import SHAPES
 
 SHIPPED_DATA = Path(__file__).with_name("turkish_qa.jsonl")
@@ -116,12 +116,28 @@ def with_steps(config: Config, *, rows: int, rows_per_step: int) -> Config:
 def _scheduled(config: Config, steps: int) -> Config:
     """Settle what depends on the number of steps: the warm-up and the profiler's window."""
     if config.warmup_steps is not None and config.warmup_steps > steps:
+        if config.resume:
+            raise ConfigError(
+                f"--steps: {config.resume} has {config.warmup_steps} steps of warm-up, more than the {steps} it is to "
+                "have in all; give more, or start a new run"
+            )
         raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
     if config.memory_detail > steps:
         raise ConfigError(f"--memory-detail: step {config.memory_detail} lies beyond the run's {steps} steps")
     ratio = 0.1 if config.warmup_ratio is None else config.warmup_ratio
     warmup = round(ratio * steps) if config.warmup_steps is None else config.warmup_steps
     return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
+
+
+def shown_settings(config: Config) -> dict[str, Any]:
+    """Resolved settings as they run, as plain JSON values: what the recipe and the ranks decide is put in."""
+    row = resolved_recipe(config)
+    shown = config.everything()
+    if row.is_float8 and not row.is_microscaled:
+        shown |= {"fp8_all_gather": row.all_gather == "float8", "pad_inner_dim": row.pad_inner_dim}
+    if config.profile and config.profile_ranks is None:
+        shown["profile_ranks"] = "all" if (config.nproc or 1) <= MOST_PROFILED else "first"
+    return shown
 
 
 def plain_settings(config: Config) -> dict[str, Any]:
