@@ -24,9 +24,15 @@ COMMANDS = {
 """Command → where it lives, and its line in the list of commands."""
 
 
+_ABOUT = """What each low-precision recipe costs, gains and risks.
+
+Two commands stand alone: `profile-train` trains and records, `analyze-nsys` says what is in reports of Nsight Systems.
+"""
+
+
 def program(arguments: list[str]) -> App:
     """The command line. The command asked for shows its own docstring as help; the others are not even loaded."""
-    app = App(name="stepscope", version=__version__, help="What each low-precision recipe costs, gains and risks.")
+    app = App(name="stepscope", version=__version__, help=_ABOUT)
     for name, (place, line) in COMMANDS.items():
         app.command(place, name=name, help=None if arguments[:1] == [name] else line)
     return app

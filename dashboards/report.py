@@ -44,7 +44,7 @@ def report(
     runs
         Run folders, or folders of runs.
     output
-        The page to write.
+        The page to write; its folder is made.
     baseline
         The recipe that the others are held against.
     force
@@ -61,6 +61,7 @@ def report(
     comparison = compare(found, unreadable, recipe(baseline).name)
     html = page(found, comparison).encode()
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, html)
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror}") from None

@@ -11,7 +11,7 @@ def scrub(
     files: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
     force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> None:
     """Copy captures without environment variables, user and host names, home directories, command lines.
@@ -25,19 +25,21 @@ def scrub(
     files
         SQLite exports of Nsight Systems, Kineto traces (.json, .json.gz), run folders.
     output
-        Folder for the copies, or for one input the copy's own name. [default: <name>.scrubbed.<suffix> beside each]
+        Folder for the copies, made where it ends with / or there are several; else the one copy's own name.
+        [default: <name>.scrubbed.<suffix> beside each]
     force
         Overwrite copies that exist.
     """
     from ..analyzers.scrub.files import scrub as scrub_one
     from ..analyzers.scrub.files import scrubbed_name
 
-    into = output is not None and (len(files) > 1 or output.is_dir())
-    if output is not None and into:
-        output.mkdir(parents=True, exist_ok=True)
+    place = Path(output) if output is not None else None
+    into = output is not None and (len(files) > 1 or output.endswith("/") or Path(output).is_dir())
+    if place and into:
+        place.mkdir(parents=True, exist_ok=True)
     for path in files:
         beside = path.with_name(scrubbed_name(path))
-        target = beside if output is None else output / beside.name if into else output
+        target = beside if place is None else place / beside.name if into else place
         result = scrub_one(path, target, force=force)
         taken = ", ".join(f"{number:,} × {kind}" for kind, number in sorted(result.removed.items()))
         sys.stdout.write(f"{result.output}\n")

@@ -27,8 +27,8 @@ import torch.distributed as dist
 
 from ..record.errors import first_line
 from ..record.jsonl import JsonlWriter
-from ..record.manifest import Device, Manifest, Outcome, World, without_home
-from ..record.recipes import CAPTURED, recipe
+from ..record.manifest import Device, Manifest, Outcome, World
+from ..record.recipes import CAPTURED, recipe, why_emulated
 from ..record.run import RunDir, new_run
 from ..record.steps import Mark, Step
 from ..record.telemetry import check_period
@@ -133,6 +133,8 @@ class Capture:
         with Part("run.json").guarded():
             if self.run and (error or self._rank == 0):
                 _settle(self.run, _outcome(error, self._rank, self._number))
+                if self._rank == 0:
+                    sys.stderr.write(f"stepscope: {self._number} steps recorded in {self.run.path}\n")
 
     def _agreed_folder(self) -> RunDir | None:
         """The folder that the first rank makes. All ranks come here; none leaves the others waiting."""
@@ -162,6 +164,7 @@ class Capture:
             self._open.enter_context(Sampler(telemetry, self._period, device_uuids(), launcher))
         local_world = int(os.environ.get("LOCAL_WORLD_SIZE", self._world))
         if self._schedule and self._rank in recording_ranks(None, world=self._world, local_world=local_world):
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its lines at each start and stop, on the loop's stderr
             self._window = TorchWindow(run, self._rank, self._schedule, recorded=self._recorded)
             self._open.enter_context(self._window)
         self._next()
@@ -172,10 +175,14 @@ class Capture:
 
     def _manifest(self, run: RunDir, devices: list[Device]) -> Manifest:
         local_world = int(os.environ.get("LOCAL_WORLD_SIZE", self._world))
+        stated = recipe(self._recipe_name) if self._recipe_name else CAPTURED
+        emulated_why = why_emulated(stated, _least_capability(devices))
         return Manifest(
             run=run.name,
-            recipe=recipe(self._recipe_name) if self._recipe_name else CAPTURED,
-            emulated=False,
+            recipe=stated,
+            recipe_as_stated=self._recipe_name is not None,
+            emulated=emulated_why is not None,
+            emulated_why=emulated_why,
             config=_plain(self._settings),
             world=World(
                 size=self._world,
@@ -186,7 +193,7 @@ class Capture:
             model={},
             versions=version_facts(loaded=True),
             environment=environment_facts(),
-            argv=without_home(sys.argv),
+            argv=list(sys.argv),
             started_ns=time.time_ns(),
         )
 
@@ -226,6 +233,12 @@ def capture(
 def _check_recipe(name: str | None) -> None:
     if name is not None:
         recipe(name)
+
+
+def _least_capability(devices: list[Device]) -> tuple[int, int] | None:
+    """The compute capability of the least GPU; None where a rank has none."""
+    known = [device.capability.partition(".") for device in devices if device.capability]
+    return min((int(major), int(minor)) for major, _, minor in known) if len(known) == len(devices) else None
 
 
 def _float(value: SupportsFloat | None) -> float | None:

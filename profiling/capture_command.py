@@ -17,7 +17,7 @@ from cyclopts import Group, Parameter
 
 from .. import __version__
 from ..record.errors import ConfigError, TraceError, plain_reason
-from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World, without_home
+from ..record.manifest import ENVIRONMENT_ALLOWED, Device, Manifest, Outcome, World
 from ..record.recipes import CAPTURED
 from ..record.run import RunDir, check_name, default_run_name, new_run
 from ..record.telemetry import GpuSample, HostSample, check_period
@@ -172,7 +172,7 @@ def _manifest(run: RunDir, command: list[str], gpus: list[Device]) -> Manifest:
         model={},
         versions={"stepscope": __version__},
         environment={name: os.environ[name] for name in ENVIRONMENT_ALLOWED if name in os.environ},
-        argv=without_home(["stepscope", "capture", "--", *command]),
+        argv=["stepscope", "capture", "--", *command],
         started_ns=time.time_ns(),
     )
 
@@ -190,17 +190,19 @@ def _summary(run: RunDir, manifest: Manifest, code: int) -> str:
     samples = [sample for of_node in run.telemetry().values() for sample in of_node]
     host = [sample for sample in samples if isinstance(sample, HostSample)]
     gpus = [sample for sample in samples if isinstance(sample, GpuSample)]
-    parts = [
-        f"CPU {show_pct(_mean(sample.cpu_pct for sample in host))}",
-        f"memory up to {show_bytes(_most(sample.job_rss_bytes for sample in host))}",
-    ]
-    if gpus:
-        parts += [
-            f"GPU {show_pct(_mean(sample.utilization_pct for sample in gpus))}",
-            f"GPU memory up to {show_bytes(_most(sample.memory_used_bytes for sample in gpus))}",
-        ]
+    shares = {
+        "the machine's CPUs": _mean(sample.cpu_pct for sample in host),
+        "GPU": _mean(sample.utilization_pct for sample in gpus),
+    }
+    peaks = {
+        "memory": _most(sample.job_rss_bytes for sample in host),
+        "GPU memory": _most(sample.memory_used_bytes for sample in gpus),
+    }
+    parts = [f"{name} {show_pct(share)}" for name, share in shares.items() if share is not None]
+    parts += [f"{name} up to {show_bytes(peak)}" for name, peak in peaks.items() if peak is not None]
     took = show_ns((manifest.ended_ns or 0) - manifest.started_ns)
-    return f"stepscope: ran {took}, exit code {code}; {', '.join(parts)}; recorded in {run.path}\n"
+    used = f"; {', '.join(parts)}" if parts else ""
+    return f"stepscope: ran {took}, exit code {code}{used}; recorded in {run.path}\n"
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -273,7 +273,7 @@ def _tensorboard(machine: Machine) -> Result:
         return Result(state="missing", detail="not installed", fix="pip install tensorboard")
     if machine.distribution("torch-tb-profiler") is None:
         return Result(
-            state="missing",
+            state="warning",
             detail=f"{version}, without the plugin for traces (stepscope trace reads them too)",
             fix="pip install torch-tb-profiler",
         )

@@ -4,6 +4,8 @@ Written atomically before the first step with outcome `running`, rewritten when 
 left out, and of the environment only `ENVIRONMENT_ALLOWED` is kept: manifests get shared.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -115,6 +117,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     emulated: bool
     """Whether FP8 was computed by emulation: numerics hold, timings are no speed result."""
     emulated_why: str | None = None
+    recipe_as_stated: bool = False
+    """Whether the recipe is what somebody said of a loop of his own, which nobody has checked."""
     config: dict[str, Any]
     """Every training setting, resolved."""
     world: World
@@ -139,14 +143,27 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def without_home(values: Sequence[str]) -> list[str]:
-    """Command-line words with the home directory written as `~`."""
-    home = str(Path.home())
-    return [value.replace(home, "~") if home != "/" else value for value in values]
+    """Texts with the home directory written as `~`, wherever a path in them begins with it."""
+    homes = {home for home in (str(Path.home()), os.path.realpath(Path.home())) if home != "/"}
+    if not homes:
+        return list(values)
+    pattern = re.compile(rf"(?<![\w.~-])(?:{'|'.join(map(re.escape, homes))})(?![\w-]|\.\w)")
+    return [pattern.sub("~", value) for value in values]
+
+
+def homeless(value: Any) -> Any:
+    """The same for every text in a JSON value."""
+    if isinstance(value, str):
+        return without_home([value])[0]
+    if isinstance(value, dict):
+        return {name: homeless(item) for name, item in value.items()}
+    return [homeless(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write `run.json`."""
-    write_document(path, manifest)
+    """Write `run.json`, with the home directory written as `~` in all of it."""
+    plain = msgspec.to_builtins(manifest)
+    write_document(path, msgspec.convert(homeless(plain), Manifest))
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -14,6 +14,12 @@ import msgspec
 
 from .errors import ConfigError
 
+FP8_CAPABILITY = (8, 9)
+"""First CUDA compute capability with FP8 tensor cores (Ada; Hopper is 9.0)."""
+
+MX_CAPABILITY = (10, 0)
+"""First CUDA compute capability whose tensor cores take a scale per 32 values (Blackwell)."""
+
 Granularity = Literal["tensorwise", "axiswise", "block32"]
 Dtype = Literal["bf16", "e4m3", "e5m2"]
 
@@ -165,3 +171,16 @@ def recipe(name: str) -> Recipe:
             return row
     known = ", ".join(row.name for row in RECIPES)
     raise ConfigError(f"there is no recipe {name!r}; choose from {known}")
+
+
+def why_emulated(row: Recipe, capability: tuple[int, int] | None) -> str | None:
+    """Why the recipe's FP8 is emulated where the least GPU has `capability` (None: no GPU); None where it is not."""
+    if not row.is_float8:
+        return None
+    if capability is None:
+        return "no GPU"
+    needed = MX_CAPABILITY if row.is_microscaled else FP8_CAPABILITY
+    if capability < needed:
+        has, needs = (".".join(map(str, pair)) for pair in (capability, needed))
+        return f"the GPU's compute capability is {has}; {row.name} needs {needs} or more"
+    return None

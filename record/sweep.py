@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from .document import read_document, write_document
+from .manifest import homeless
 
 SCHEMA = "stepscope.sweep/1"
 FILE = "sweep.json"
@@ -46,8 +47,9 @@ class Sweep(msgspec.Struct, kw_only=True):
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Write `sweep.json`."""
-    write_document(folder / FILE, sweep)
+    """Write `sweep.json`, with the home directory written as `~` in all of it."""
+    plain = msgspec.to_builtins(sweep)
+    write_document(folder / FILE, msgspec.convert(homeless(plain), Sweep))
 
 
 def read_sweep(folder: Path) -> Sweep:

@@ -32,6 +32,15 @@ def test_every_command_has_a_page_that_the_index_names(command: str) -> None:
     assert f"({command}.md)" in (ROOT / "docs" / "README.md").read_text()
 
 
+def test_the_list_of_commands_names_those_that_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    from stepscope.dashboards.cli import main
+
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "profile-train" in shown
+    assert "analyze-nsys" in shown
+
+
 def test_every_setting_of_profile_train_is_on_its_page_and_no_other() -> None:
     text = (ROOT / "docs" / "profile-train.md").read_text()
     flags = {"--" + field.name.replace("_", "-") for field in fields(Config)} | {"--dry-run", "--bf16-all-gather"}

@@ -98,7 +98,7 @@ def test_a_machine_where_all_is_well_has_nothing_to_mend() -> None:
         ("disk", {"free_bytes": 5 << 20}, "warning", "--out"),
         ("disk", {"may_write": False}, "warning", "--out FOLDER where you may write"),
         ("C++ compiler", {"programs": set()}, "missing", "g++"),
-        ("TensorBoard", {"versions": WITHOUT_PLUGIN}, "missing", "torch-tb-profiler"),
+        ("TensorBoard", {"versions": WITHOUT_PLUGIN}, "warning", "torch-tb-profiler"),
         ("TensorBoard", {"versions": {}}, "missing", "pip install tensorboard"),
         ("old pynvml", {"versions": VERSIONS | {"pynvml": "13.0.1"}}, "warning", "pip uninstall pynvml"),
         ("images", {"programs": set()}, "missing", "kaleido"),

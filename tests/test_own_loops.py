@@ -47,6 +47,43 @@ def test_five_lines_leave_a_run_that_compare_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_recipe_that_is_stated_is_not_believed_and_its_fp8_is_emulated_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("bf16", "tensorwise"):
+        with capture(tmp_path / name, window=None, telemetry_period=0, recipe=name) as recorded:
+            recorded.step()
+    manifest = run_of(recorded).manifest()
+    assert (manifest.emulated, manifest.emulated_why, manifest.recipe_as_stated) == (True, "no GPU", True)
+    assert RunDir(tmp_path / "bf16").manifest().emulated is False
+    said = [finding.text for finding in compare(*read_runs([tmp_path])).findings]
+    assert "tensorwise: the recipe tensorwise is as stated for a captured loop, not verified." in said
+    assert any("tensorwise ran with emulated FP8 (no GPU)" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "least"), [(["9.0", "8.0"], (8, 0)), (["10.0", "9.0"], (9, 0)), (["9.0", None], None)]
+)
+def test_the_least_gpu_of_all_ranks_says_whether_fp8_is_emulated(
+    capabilities: list[str | None], least: tuple[int, int] | None
+) -> None:
+    from stepscope.profiling.capture import _least_capability
+    from stepscope.record.manifest import Device
+
+    devices = [Device(kind="cuda", name="a", memory_bytes=1, capability=capability) for capability in capabilities]
+    assert _least_capability(devices) == least
+
+
+def test_where_it_was_recorded_is_said_at_the_end_even_where_the_name_was_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "a-2"):
+        with capture(tmp_path / "a", window=None, telemetry_period=0) as recorded:
+            recorded.step()
+        assert capsys.readouterr().err == f"stepscope: 1 steps recorded in {tmp_path / name}\n"
+
+
 def test_a_loop_that_tells_no_tokens_has_none_measured(tmp_path: Path) -> None:
     with capture(tmp_path / "a", window=None, telemetry_period=0) as recorded:
         for _ in range(5):
@@ -264,6 +301,19 @@ def test_misuse_costs_one_line(words: list[str], says: str, capsys: pytest.Captu
     assert main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+def test_the_last_line_says_whose_cpus_and_leaves_out_what_was_not_measured(tmp_path: Path) -> None:
+    from stepscope.profiling.capture_command import _manifest, _summary
+    from stepscope.record.telemetry import HostSample
+
+    run = RunDir(tmp_path)
+    manifest = _manifest(run, ["true"], [])
+    manifest.ended_ns = manifest.started_ns + 2 * 10**9
+    assert _summary(run, manifest, 0) == f"stepscope: ran 2.00 s, exit code 0; recorded in {tmp_path}\n"
+    with JsonlWriter(run.telemetry_path(0)) as writer:
+        writer.write(HostSample(t_ns=1, cpu_pct=50.0))
+    assert "exit code 0; the machine's CPUs 50.0 %; recorded" in _summary(run, manifest, 0)
 
 
 @pytest.mark.parametrize("text", ["echo no first line\n", "#!/no/such/shell\n"])

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from stepscope.record.atomic import write_atomically
 from stepscope.record.errors import ConfigError, TraceError, UserError, plain_reason
 from stepscope.record.jsonl import JsonlWriter, read_jsonl
-from stepscope.record.manifest import Device, Manifest, Outcome, World
+from stepscope.record.manifest import Device, Manifest, Outcome, World, without_home
 from stepscope.record.program import run, single
 from stepscope.record.recipes import RECIPES, recipe
 from stepscope.record.run import RunDir, default_run_name, find_runs, new_run
 from stepscope.record.steps import Step, timed
+from stepscope.record.sweep import Sweep, write_sweep
 from stepscope.record.units import show_bytes, show_count, show_loss, show_ns, show_pct
 
 
@@ -121,6 +122,36 @@ def test_a_file_of_nothing_but_half_a_line_is_begun_anew(tmp_path: Path) -> None
     with JsonlWriter(RunDir(tmp_path).steps_path(0)) as writer:
         writer.write(a_step(1))
     assert RunDir(tmp_path).steps() == {0: [a_step(1)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/data/ann", "~"),
+        ("--out=/data/ann/x", "--out=~/x"),
+        ("in /data/ann. It", "in ~. It"),
+        ("/data/annabel/x", "/data/annabel/x"),
+        ("/mnt/data/ann/x", "/mnt/data/ann/x"),
+    ],
+)
+def test_a_home_is_written_as_a_tilde_and_only_where_it_is_one(
+    monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    monkeypatch.setenv("HOME", "/data/ann")
+    assert without_home([text]) == [shown]
+
+
+def test_no_text_of_a_manifest_or_a_sweep_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/data/ann")
+    made = a_manifest()
+    made.argv, made.config = ["--data", "/data/ann/a.jsonl"], {"data": "/data/ann/a.jsonl", "more": ["/data/ann"]}
+    made.model, made.outcome = {"name": "/data/ann/m"}, Outcome(state="failed", message="/data/ann/x: is none")
+    RunDir(tmp_path).write_manifest(made)
+    plan = Sweep(settings={"data": "/data/ann/a.jsonl"}, cells=[], argv=["/data/ann/a"], started_ns=1)
+    write_sweep(tmp_path, plan)
+    texts = [path.read_text() for path in tmp_path.iterdir()]
+    assert [("/data/ann" in text, "~/a.jsonl" in text) for text in texts] == [(False, True)] * 2
+    assert made.argv[1] == "/data/ann/a.jsonl"
 
 
 def test_words_with_bytes_that_are_no_text_do_not_keep_a_manifest_from_being_written(tmp_path: Path) -> None:

@@ -63,8 +63,10 @@ def test_a_page_that_exists_is_not_overwritten_unasked(
     assert main(["report", str(SAMPLE), "-o", str(page)]) == 1
     assert "add --force to overwrite it" in capsys.readouterr().err
     assert page.read_bytes() == before
-    assert main(["report", str(SAMPLE), "-o", str(tmp_path / "absent" / "r.html")]) == 1
-    assert "cannot be written" in capsys.readouterr().err
+    assert main(["report", str(SAMPLE), "-o", str(page / "r.html")]) == 1
+    assert f"{page}/r.html: cannot be written" in capsys.readouterr().err
+    assert main(["report", str(SAMPLE), "-o", str(tmp_path / "absent" / "below" / "r.html")]) == 0
+    assert (tmp_path / "absent" / "below" / "r.html").stat().st_size == len(before)
 
 
 def test_a_browser_draws_every_figure_without_an_error(page: Path, tmp_path: Path) -> None:

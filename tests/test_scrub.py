@@ -194,7 +194,8 @@ def test_a_runs_folder_is_copied_file_by_file_and_what_cannot_be_is_named(tmp_pa
     assert [line.partition(":")[0] for line in result.left_out] == ["model", "run.nsys-rep"]
     assert "nsys export" in result.left_out[1]
     copied = RunDir(result.output).manifest()
-    assert copied.argv[-1] == "~/traces"
+    assert manifest.argv
+    assert copied.argv == [""] * len(manifest.argv)
     assert copied.environment["SLURM_JOB_ID"] == "12"
     assert RunDir(result.output).steps() == RunDir(run).steps()
     loaded = pickle.loads((result.output / "memory.rank0.pickle").read_bytes())
@@ -275,7 +276,7 @@ def test_a_packed_trace_that_was_cut_short_keeps_what_there_is_and_loses_what_wa
     assert kept.count('"n": 1') > 4900
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt", "a.json.gz"])
+@pytest.mark.parametrize("name", ["a.json", "steps.rank0.jsonl", "log.rank0.txt", "a.json.gz"])
 def test_a_text_that_is_none_is_refused_for_nothing_could_be_found_in_it(tmp_path: Path, name: str) -> None:
     data = f'{{"env": {{"MY_API_KEY": "{TOKEN}"}}}}'.encode("utf-16-le")
     path = tmp_path / name
@@ -296,6 +297,26 @@ def test_one_file_that_cannot_be_cleaned_does_not_keep_a_folder_from_being_copie
     assert [line.partition(":")[0] for line in result.left_out] == ["log.rank1.txt"]
     assert [planted_in(path) for path in result.output.iterdir()] == [[], []]
     assert pickle.loads((result.output / "memory.rank0.pickle").read_bytes())["b"] == b"\xff <removed>"
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "settings.toml", "notes.txt", "data.jsonl", "program.py", "package.json"]
+)
+def test_a_file_that_is_no_capture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).write_text('{"words": 1}')
+    assert main(["scrub", str(tmp_path / name)]) == 1
+    assert "exports (.sqlite), traces (.json, .json.gz), run folders can be scrubbed" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_name_with_a_slash_at_its_end_is_a_folder_for_the_copy_whether_it_exists_or_not(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copyfile(SAMPLE / "run.json", run / "run.json")
+    assert main(["scrub", str(run), "-o", f"{tmp_path}/to/send/"]) == 0
+    assert [path.name for path in (tmp_path / "to" / "send").iterdir()] == ["run.scrubbed"]
+    assert main(["scrub", str(run), "-o", f"{tmp_path}/named"]) == 0
+    assert (tmp_path / "named" / "run.json").is_file()
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:

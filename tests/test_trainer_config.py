@@ -169,6 +169,63 @@ def test_what_depends_on_the_steps_is_settled_with_them(asked: Config) -> None:
         with_steps(before, rows=5, rows_per_step=5)
 
 
+def test_a_resumed_runs_own_warm_up_is_not_laid_to_a_flag_that_nobody_gave(asked: Config) -> None:
+    with pytest.raises(ConfigError, match="--steps: traces/a has 40 steps of warm-up, more than the 25") as refused:
+        resolved(replace(asked, resume=Path("traces/a"), steps=25, warmup_steps=40), CPU, {})
+    assert "--warmup-steps" not in str(refused.value)
+
+
+def test_of_the_ranks_of_a_machine_only_the_first_says_that_a_flag_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    said = []
+    for local_rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        assert main(["--no-such-flag"]) == 2
+        said.append(capsys.readouterr().err.count("\n"))
+    assert said == [1, 0]
+    monkeypatch.delenv("RANK")  # no launcher has started it
+    assert main(["--no-such-flag"]) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "code", "says"),
+    [
+        (['{"question": "a", "answer": "b"}', '{"text": "c"}'], [], 1, "line 2 fits no form"),
+        (['{"question": "a", "answer": "b"}', "{"], [], 1, "line 2 is no JSON"),
+        (['{"question": "a", "answer": "b"}'] * 3, ["--eval-samples", "3"], 2, "has 3 examples with an answer, and"),
+        (['{"question": "a", "answer": null}'], ["--eval-samples", "0"], 2, "has 0 examples with an answer"),
+    ],
+)
+@pytest.mark.parametrize("sweep", [[], ["--repeats", "2"]])
+def test_data_that_nothing_can_train_on_is_refused_before_there_is_a_folder(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: list[str],
+    flags: list[str],
+    code: int,
+    says: str,
+    sweep: list[str],
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text("\n".join(lines))
+    assert main(["--data", str(data), "--out", str(tmp_path / "runs"), *flags, *sweep]) == code
+    [line] = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_presets_held_out_examples_are_more_than_the_shipped_set_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--preset", "study-1node", "--model", "pico", "--seq-len", "64", "--out", str(tmp_path / "runs")]) == 2
+    assert "turkish_qa.jsonl, which comes with this, has 162 examples" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_steps_that_were_given_stay_as_they_are(asked: Config) -> None:
     config = resolved(replace(asked, steps=7), CPU, {})
     assert with_steps(config, rows=1000, rows_per_step=1) == config
@@ -234,6 +291,14 @@ def test_a_file_and_a_preset_fill_in_what_flags_leave_open(
         ('resume = "traces/a"', "sets resume, which only the flag --resume can"),
         ('preset = "study-1node"', "sets preset"),
         ("recipe = [1, 2]", "has a list in recipe with something that is no name"),
+        ("steps = 12.5", "run.toml sets steps to 12.5, and it must be a whole number"),
+        ('steps = "12"', "run.toml sets steps to '12', and it must be a whole number"),
+        ("micro-batch = true", "run.toml sets micro-batch to True, and it must be a whole number"),
+        ("betas = [0.9]", "run.toml sets betas to [0.9], and it must be a list of two numbers"),
+        ('lr = "1e-3"', "run.toml sets lr to '1e-3', and it must be a number"),
+        ("pack = 1", "run.toml sets pack to 1, and it must be true or false"),
+        ("data = 1", "run.toml sets data to 1, and it must be a text"),
+        ('master_dtype = "fp16"', "run.toml sets master_dtype to 'fp16', and it must be one of 'bf16', 'fp32'"),
     ],
 )
 def test_a_settings_file_that_is_no_good_is_named_in_one_line(
@@ -244,6 +309,25 @@ def test_a_settings_file_that_is_no_good_is_named_in_one_line(
     assert main(["--config", str(file), "--dry-run"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--micro-batch", "1.5"], ["--steps", "12.5"], ["--steps=inf"], ["--nproc", "2.5"], ["--eval-every", "nan"]],
+)
+def test_a_fraction_is_never_rounded_to_a_whole_number(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--dry-run"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    flag, _, number = " ".join(words).replace("=", " ").partition(" ")
+    assert f"{flag}: a whole number is needed, not {number}" in line
+
+
+@pytest.mark.parametrize("words", [["demo", "--steps", "2.5"], ["trace", "x", "--top", "1.5"]])
+def test_nor_does_any_other_command_round_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from stepscope.dashboards.cli import main as stepscope
+
+    assert stepscope(words) == 2
+    assert f"{words[-2]}: a whole number is needed, not {words[-1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-1"])
@@ -271,6 +355,7 @@ def test_a_dry_run_prints_the_settings_as_they_would_run(qa_file: Path, capsys: 
     assert main(["--recipe", "mxtw", "--data", str(qa_file), "--steps", "8", "--dry-run"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["recipe"]["all_gather"] == "float8"
+    assert (shown["fp8_all_gather"], shown["pad_inner_dim"], shown["profile_ranks"]) == (True, True, "all")
     assert (shown["steps"], shown["lr"], shown["profile_active"]) == (8, 1e-3, 3)
 
 

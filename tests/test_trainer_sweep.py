@@ -23,7 +23,7 @@ from stepscope.trainer.command import main
 from stepscope.trainer.config import Config, is_sweep
 from stepscope.trainer.outcome import stopped
 from stepscope.trainer.sweep import _next_commands, planned, settings_of
-from stepscope.trainer.words import closing_words
+from stepscope.trainer.words import closing_words, opening_words
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 SMALL = ["--model", "pico", "--seq-len", "64", "--eval-samples", "0", "--no-profile", "--telemetry-period", "0"]
@@ -119,12 +119,33 @@ def test_commands_to_type_next_name_a_folder_with_spaces_as_one_word(tmp_path: P
     assert f"stepscope compare '{run.path}'" in said
 
 
+def test_a_run_that_torchrun_launched_is_resumed_by_it(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.checkpoints.mkdir()
+    said = [closing_words(run, stopped(15, 3), hints=True, torchrun=torchrun) for torchrun in (False, True)]
+    assert said[0].endswith(f"next:\n  profile-train --resume {tmp_path}\n")
+    assert said[1].endswith(f"next:\n  torchrun … -m stepscope.trainer --resume {tmp_path}\n")
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [({"steps": None, "epochs": 1.0}, ", 1 epoch, "), ({"steps": None, "epochs": 0.5}, ", 0.5 epochs, "),
+     ({"steps": 1}, ", 1 step, "), ({"steps": 1200000}, ", 1200000 steps, ")],
+)  # fmt: skip
+def test_one_is_no_plural(tmp_path: Path, length: dict[str, object], words: str) -> None:
+    manifest = RunDir(Path(__file__).parent.parent / "traces" / "sample" / "mxtw").manifest()
+    manifest.config |= length
+    assert words in opening_words(manifest, RunDir(tmp_path))
+
+
 def test_a_dry_run_of_a_sweep_lists_its_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--recipe", "bf16,rw", "--repeats", "2", "--dry-run"]) == 0
-    runs = msgspec.json.decode(capsys.readouterr().out)
-    assert [(run["run"], run["recipe"], run["seq_len"]) for run in runs] == [
-        ("bf16-1", "bf16", 64), ("rowwise-1", "rowwise", 64), ("rowwise-2", "rowwise", 64), ("bf16-2", "bf16", 64)
-    ]  # fmt: skip
+    listed, _, settings = capsys.readouterr().out.partition("settings of bf16-1:\n")
+    names = [line.partition(":")[0].strip() for line in listed.splitlines()[1:]]
+    assert listed.startswith("4 runs, one after the other:\n")
+    assert names == ["bf16-1", "rowwise-1", "rowwise-2", "bf16-2"]
+    first = msgspec.json.decode(settings)
+    assert (first["recipe"], first["seq_len"]) == ("bf16", 64)
 
 
 def test_a_contradiction_in_any_run_is_refused_before_the_first(
@@ -238,7 +259,7 @@ def test_a_config_file_may_list_recipes(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "run.toml"
     path.write_text('recipe = ["bf16", "mxtw"]\nmodel = "pico"\n')
     assert main(["--config", str(path), "--dry-run"]) == 0
-    assert [run["run"] for run in msgspec.json.decode(capsys.readouterr().out)] == ["bf16", "mxtw"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["  bf16", "  mxtw"]
 
 
 def test_a_run_of_a_sweep_has_the_sweeps_other_settings() -> None:

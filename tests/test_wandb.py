@@ -1,6 +1,7 @@
 """`--wandb`: an offline run with the points of the step file, and nothing about the machine."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -88,6 +89,36 @@ def test_an_offline_run_has_the_points_of_the_step_file_and_no_name_of_the_machi
     everything = b"".join(path.read_bytes() for path in (folder / "wandb").rglob("*") if path.is_file())
     for name in (socket.gethostname(), sys.executable, str(tmp_path)):
         assert name.encode() not in everything
+
+
+_SLOW = """
+import time
+class Run:
+    dir = "none"
+    def log(self, *_, **__): pass
+    def finish(self): pass
+def init(**_):
+    time.sleep(4)
+    open({told!r}, "w").write(str(time.time_ns()))
+    return Run()
+def Settings(**_): pass
+def teardown(): pass
+"""
+
+
+@pytest.mark.slow
+def test_no_rank_waits_for_wandb_within_a_step(tmp_path: Path, qa_file: Path) -> None:
+    told = tmp_path / "began"
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "wandb.py").write_text(_SLOW.format(told=str(told)))
+    flags = ["--model", "pico", "--seq-len", "64", "--eval-samples", "0", "--steps", "2", "--wandb", "--no-profile"]
+    command = [sys.executable, "-m", "stepscope.trainer", *flags, "--data", str(qa_file), "--out", str(tmp_path / "r")]
+    paths = os.pathsep.join([str(tmp_path / "modules"), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(command, check=True, capture_output=True, timeout=180, env={**os.environ, "PYTHONPATH": paths})
+    [folder] = (tmp_path / "r").iterdir()
+    starts = [steps[0].start_ns for steps in RunDir(folder).steps().values()]
+    assert len(starts) == 2
+    assert min(starts) > int(told.read_text())
 
 
 def test_a_failure_of_wandb_leaves_the_run_alone(

@@ -11,7 +11,7 @@ from ..record.document import indented
 from ..record.errors import ConfigError, UserError
 from ..record.program import run, single
 from .config import RUN_GROUP, Config, is_sweep
-from .ranks import RUN_FOLDER, is_worker
+from .ranks import RUN_FOLDER, is_worker, says_for_node
 from .sources import settings_from_elsewhere
 from .stopping import Stopped, StopRequest, nothing_recorded
 
@@ -44,7 +44,7 @@ def profile_train(
     stop = StopRequest()
     stop.install()
     from .hardware import probe
-    from .resolve import resolved, resolved_recipe
+    from .resolve import resolved, resolved_recipe, shown_settings
 
     hardware = probe()
     if is_sweep(config):
@@ -52,7 +52,7 @@ def profile_train(
     config = resolved(config, hardware, os.environ)
     if dry_run:
         recipe = resolved_recipe(config)
-        shown = config.everything() | {"recipe": recipe, "emulated_why": hardware.why_emulated(recipe)}
+        shown = shown_settings(config) | {"recipe": recipe, "emulated_why": hardware.why_emulated(recipe)}
         return _print(shown)
     if is_worker(os.environ):
         if "nsys" in config.captures and RUN_FOLDER not in os.environ:
@@ -77,7 +77,8 @@ def _sweep(config: Config, hardware: "Hardware", *, dry_run: bool) -> int:
     from . import sweep
 
     if dry_run:
-        return _print(sweep.dry_run(config, hardware))
+        sys.stdout.write(sweep.dry_run(config, hardware))
+        return 0
     folder = sweep.sweep(config, hardware, sys.argv[1:])
     sys.stdout.write(f"{folder}\n")
     return 0
@@ -107,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is not None:
         sys.argv[1:] = arguments
     try:
-        return run(program(), sys.argv[1:])
+        return run(program(), sys.argv[1:], silent=not says_for_node(os.environ))
     except Stopped as stopped:
         if not is_worker(os.environ):
             sys.stderr.write(nothing_recorded(stopped.signum))

@@ -3,13 +3,7 @@
 import os
 from typing import NamedTuple
 
-from ..record.recipes import Recipe
-
-FP8_CAPABILITY = (8, 9)
-"""First CUDA compute capability with FP8 tensor cores (Ada; Hopper is 9.0)."""
-
-MX_CAPABILITY = (10, 0)
-"""First CUDA compute capability whose tensor cores take a scale per 32 values (Blackwell)."""
+from ..record.recipes import Recipe, why_emulated
 
 
 class Hardware(NamedTuple):
@@ -21,15 +15,7 @@ class Hardware(NamedTuple):
 
     def why_emulated(self, recipe: Recipe) -> str | None:
         """Why the recipe's FP8 must be emulated here; None where the hardware computes it, or nothing is FP8."""
-        if not recipe.is_float8:
-            return None
-        if self.capability is None:
-            return "no GPU"
-        needed = MX_CAPABILITY if recipe.is_microscaled else FP8_CAPABILITY
-        if self.capability < needed:
-            has, needs = (".".join(map(str, pair)) for pair in (self.capability, needed))
-            return f"the GPU's compute capability is {has}; {recipe.name} needs {needs} or more"
-        return None
+        return why_emulated(recipe, self.capability)
 
 
 def probe() -> Hardware:

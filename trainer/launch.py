@@ -14,6 +14,7 @@ import psutil
 from ..record.errors import UserError
 from ..record.manifest import Outcome
 from ..record.run import RunDir, default_run_name, new_run
+from .check_data import check_data
 from .config import Config
 from .hardware import Hardware
 from .nsys_pass import nsys_of, nsys_pass
@@ -27,6 +28,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 def launch(config: Config, hardware: Hardware, arguments: list[str]) -> int:
     """Start one worker per process asked for, wait, and answer the exit code; the manifest tells how it ended."""
     nsys = nsys_of(config)
+    check_data(config)
     processes = config.nproc or 1
     missing = [folder for folder in (config.out, *config.out.parents) if not folder.exists()]
     run = _folder(config)

@@ -21,5 +21,12 @@ def is_worker(environment: Mapping[str, str]) -> bool:
     return True
 
 
+def says_for_node(environment: Mapping[str, str]) -> bool:
+    """Whether this process says what every rank of its machine would: a misuse of the one command line."""
+    launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys()
+    local_rank = environment.get("LOCAL_RANK", "0")
+    return not (launched and local_rank.isdecimal() and int(local_rank) > 0)
+
+
 class CommonError(UserError):
     """A mistake that every rank meets at the same point: one rank a node says it."""

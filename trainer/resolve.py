@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from ..profiling.schedule import recording_ranks
+from ..profiling.schedule import MOST_PROFILED, recording_ranks
 from ..record.errors import ConfigError
-from ..record.manifest import without_home
+from ..record.manifest import homeless
 from ..record.recipes import Cast, Recipe, recipe
 from ..record.run import check_name
 from ..record.telemetry import LONGEST_PERIOD, check_period
@@ -117,6 +117,11 @@ def with_steps(config: Config, *, rows: int, rows_per_step: int) -> Config:
 def _scheduled(config: Config, steps: int) -> Config:
     """Settle what depends on the number of steps: the warm-up and the profiler's window."""
     if config.warmup_steps is not None and config.warmup_steps > steps:
+        if config.resume:
+            raise ConfigError(
+                f"--steps: {config.resume} has {config.warmup_steps} steps of warm-up, more than the {steps} it is to "
+                "have in all; give more, or start a new run"
+            )
         raise ConfigError(f"--warmup-steps: {config.warmup_steps} is more than the {steps} steps of the run")
     if config.memory_detail > steps:
         raise ConfigError(f"--memory-detail: step {config.memory_detail} lies beyond the run's {steps} steps")
@@ -125,11 +130,20 @@ def _scheduled(config: Config, steps: int) -> Config:
     return with_window(replace(config, steps=steps, warmup_steps=warmup, warmup_ratio=None), steps)
 
 
+def shown_settings(config: Config) -> dict[str, Any]:
+    """Resolved settings as they run, as plain JSON values: what the recipe and the ranks decide is put in."""
+    row = resolved_recipe(config)
+    shown = config.everything()
+    if row.is_float8 and not row.is_microscaled:
+        shown |= {"fp8_all_gather": row.all_gather == "float8", "pad_inner_dim": row.pad_inner_dim}
+    if config.profile and config.profile_ranks is None:
+        shown["profile_ranks"] = "all" if (config.nproc or 1) <= MOST_PROFILED else "first"
+    return shown
+
+
 def plain_settings(config: Config) -> dict[str, Any]:
     """The settings for a manifest: the home directory written as `~`, the shipped data set as what it is."""
-    shown = {
-        name: without_home([value])[0] if isinstance(value, str) else value for name, value in config.settings().items()
-    }
+    shown: dict[str, Any] = homeless(config.settings())
     return shown | {"data": SHIPPED} if config.data == SHIPPED_DATA else shown
 
 

@@ -33,6 +33,10 @@ class Shards:
         if not self._files:
             raise ConfigError(f"--data: the folder {path} holds no {', '.join(SUFFIXES)}")
 
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.stat().st_size for file in self._files)
+
     def rows(self, columns: Collection[str]) -> Iterator[tuple[Path, str, Any]]:
         """Every row with its file and its place there, such as `line 3`; of Parquet only `columns` are read."""
         for file in self._files:

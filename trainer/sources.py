@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import msgspec
 from cyclopts import App, ArgumentCollection
 from cyclopts.config import Dict
 
@@ -38,6 +39,18 @@ _LISTS = ("recipe", "wrap", "capture")
 
 _FLAGS_ONLY = ("resume", "config", "preset")
 """Settings that say where others come from: in a file they would come too late."""
+
+_HINTS = get_type_hints(Config)
+
+_KINDS: tuple[tuple[Any, str], ...] = (
+    (tuple[float, float], "a list of two numbers"),
+    (bool, "true or false"),
+    (int, "a whole number"),
+    (float, "a number"),
+    (str, "a text"),
+    (Path, "a text"),
+)
+"""Kind of a setting → what a file must give it."""
 
 _EITHER = ({"steps", "epochs"}, {"capture", "profile"})
 """Pairs of ways to say one thing: whichever the first source gives, the later ones give neither."""
@@ -101,7 +114,21 @@ def settings_of_file(path: Path) -> dict[str, Any]:
             near = get_close_matches(_field(name), known, n=1)
             hint = f"did you mean {near[0]}?" if near else "settings are named as the flags of profile-train --help"
             raise ConfigError(f"--config: {path} has a setting {name!r} that there is not; {hint}")
+        _check_kind(path, name, value)
     return settings
+
+
+def _check_kind(path: Path, name: str, value: Any) -> None:
+    """ConfigError where a file has a value of another kind than the setting's; TOML tells numbers from texts."""
+    if _field(name) in _LISTS and isinstance(value, list):
+        return
+    hint = _HINTS[_field(name)]
+    try:
+        msgspec.convert(value, hint, dec_hook=lambda kind, given: kind(given))
+    except (msgspec.ValidationError, TypeError):
+        needed = next((words for kind, words in _KINDS if kind in (hint, *get_args(hint))), "")
+        needed = needed or "one of " + ", ".join(map(repr, get_args(hint)))
+        raise ConfigError(f"--config: {path} sets {name} to {value!r}, and it must be {needed}") from None
 
 
 def preset(name: str) -> dict[str, Any]:

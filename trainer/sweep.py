@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from ..profiling.children import wait_for
+from ..record.document import indented
 from ..record.errors import ConfigError, TraceError, UserError
-from ..record.manifest import Outcome, without_home
+from ..record.manifest import Outcome
 from ..record.recipes import recipe
 from ..record.run import EARLIER, RunDir, default_run_name, new_run
 from ..record.sweep import Cell, CellState, Sweep, read_sweep, write_sweep
 from ..record.units import show_ns
+from .check_data import check_data
 from .checkpoints import all_checkpoints
 from .config import Config
 from .hardware import Hardware
 from .nsys_pass import nsys_of
-from .resolve import resolved, resolved_recipe
+from .resolve import resolved, resolved_recipe, shown_settings
 from .stopping import STOP_CODES
 from .words import next_lines
 
@@ -55,14 +56,16 @@ def settings_of(cell: Cell, config: Config) -> Config:
     return config if recipe(cell.recipe).is_float8 else replace(config, fp8_all_gather=None, pad_inner_dim=None)
 
 
-def dry_run(config: Config, hardware: Hardware) -> list[dict[str, Any]]:
-    """Each run's folder and its settings as they would run, as plain JSON values."""
-    shown = []
-    for cell in _plan(config, ()).cells:
-        settings = resolved(settings_of(cell, config), hardware, {})
+def dry_run(config: Config, hardware: Hardware) -> str:
+    """A line for each run, in order, then the settings of the first as they would run, as JSON."""
+    cells = _plan(config, ()).cells
+    all_settings = [resolved(settings_of(cell, config), hardware, {}) for cell in cells]
+    lines = [f"{len(cells)} runs, one after the other:"]
+    for cell, settings in zip(cells, all_settings, strict=True):
         why = hardware.why_emulated(resolved_recipe(settings))
-        shown.append({"run": cell.run, **settings.everything(), "emulated_why": why})
-    return shown
+        lines.append(f"  {cell.run}: {cell.recipe}, wrap {cell.wrap}" + (f", FP8 emulated ({why})" if why else ""))
+    first = indented(shown_settings(all_settings[0])).decode()
+    return "\n".join([*lines, f"settings of {cells[0].run}:", first, ""])
 
 
 def sweep(config: Config, hardware: Hardware, arguments: Sequence[str]) -> Path:
@@ -73,6 +76,7 @@ def sweep(config: Config, hardware: Hardware, arguments: Sequence[str]) -> Path:
     plan = read_sweep(config.resume) if config.resume else _plan(config, arguments)
     for cell in plan.cells:
         resolved(settings_of(cell, config), hardware, {})  # a contradiction ends it here, before the first run
+    check_data(config)
     nsys_of(config)  # likewise where it is not there
     folder = config.resume or new_run(config.out, config.run_name or default_run_name("sweep")).path
     missing = _missing(plan, folder)
@@ -91,17 +95,11 @@ def _plan(config: Config, arguments: Sequence[str]) -> Sweep:
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _PLACES}
     asked = {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
     return Sweep(
-        settings={
-            name: without_home([str(value)])[0] if isinstance(value, Path) else value for name, value in asked.items()
-        },
+        settings={name: str(value) if isinstance(value, Path) else value for name, value in asked.items()},
         cells=planned(config),
-        argv=["profile-train", *without_home(arguments)],
+        argv=["profile-train", *arguments],
         started_ns=time.time_ns(),
     )
-
-
-def _plain(value: Any) -> Any:
-    return without_home([str(value)])[0] if isinstance(value, str | Path) else value
 
 
 def _missing(plan: Sweep, folder: Path) -> list[Cell]:

@@ -12,7 +12,7 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
     """One or two lines."""
     world, config = manifest.world, manifest.config
     machine = manifest.devices[0].name if manifest.devices[0].kind == "cuda" else "CPU"
-    length = f"{config['steps']} steps" if config["steps"] else f"{config['epochs']:g} epochs"
+    length = _counted(config["steps"], "step") if config["steps"] else _counted(config["epochs"], "epoch")
     line = (
         f"{manifest.recipe.name}: {config['model']} on {world.size} × {machine} ({world.backend}), "
         f"{length}, in {run.path}"
@@ -22,6 +22,10 @@ def opening_words(manifest: Manifest, run: RunDir) -> str:
             f"\nFP8 is emulated ({manifest.emulated_why}): losses are those of FP8, times say nothing about its speed"
         )
     return line
+
+
+def _counted(number: float, what: str) -> str:
+    return f"{number:g} {what}" if number == 1 else f"{number:.12g} {what}s"
 
 
 def precision_words(manifest: Manifest) -> str:
@@ -45,11 +49,12 @@ def longer_words(planned: int | None, steps: int, done: int) -> str:
     )
 
 
-def closing_words(run: RunDir, outcome: Outcome, *, hints: bool) -> str:
-    """How it ended and the commands that look at it, as whole lines."""
+def closing_words(run: RunDir, outcome: Outcome, *, hints: bool, torchrun: bool = False) -> str:
+    """How it ended and the commands that look at it, as whole lines; `torchrun` launched it, and is to again."""
     if outcome.state == "interrupted":
         line = f"{outcome.message}; what was recorded until then is in {run.path}\n"
-        again = f"profile-train --resume {quote(str(run.path))}"
+        program = "torchrun … -m stepscope.trainer" if torchrun else "profile-train"
+        again = f"{program} --resume {quote(str(run.path))}"
         return line + (next_lines([again]) if run.checkpoints.is_dir() else "")
     return _result(run) + "\n" + (next_lines(_next_commands(run)) if hints else "")
 

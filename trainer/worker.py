@@ -20,9 +20,10 @@ from ..profiling.facts import device_facts, environment_facts, git_commit, versi
 from ..profiling.modules import ModuleRanges
 from ..profiling.sampler import Sampler
 from ..record.errors import UserError
-from ..record.manifest import Device, Manifest, Outcome, World, without_home
+from ..record.manifest import Device, Manifest, Outcome, World
 from ..record.run import RunDir, default_run_name, new_run
 from .build import build
+from .check_data import check_data
 from .checkpoints import Checkpoints, Trained
 from .config import Config
 from .export import save_model
@@ -46,6 +47,8 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
     """Do this rank's share of the run and answer the process's exit code."""
     here = place(os.environ)
     with LastWord(here.rank) as last, process_group(here):
+        if RUN_FOLDER not in os.environ:  # our own launcher has looked
+            check_data_of_all(config)
         last.run = agree_on_run(config, here)
         if here.rank and RUN_FOLDER in os.environ:
             log_to(last.run.log_path(here.rank))
@@ -55,7 +58,9 @@ def work(config: Config, hardware: Hardware, arguments: list[str], stop: StopReq
     if last.outcome.state == "failed":
         abandon(last, here)
     if here.rank == 0 and last.run and last.run.manifest_path.exists():
-        sys.stderr.write(closing_words(last.run, last.outcome, hints=config.hints))
+        sys.stderr.write(
+            closing_words(last.run, last.outcome, hints=config.hints, torchrun=RUN_FOLDER not in os.environ)
+        )
         sys.stdout.write(f"{last.run.path}\n")
     return last.exit_code
 
@@ -86,6 +91,20 @@ def agree_on_run(config: Config, here: Place) -> RunDir:
         f"node {nodes} does not see what rank 0 has put into the run's folder, {run.path.absolute()} here; it must be "
         f"on storage that all nodes see, and {'--resume' if resumed else '--out'} must name it on each"
     )
+
+
+def check_data_of_all(config: Config) -> None:
+    """CommonError on every rank where one cannot read its data."""
+    wrong = None
+    try:
+        check_data(config)
+    except UserError as error:
+        wrong = error
+    if not ranks_without(wrong is None):
+        return
+    common = CommonError(str(wrong or "--data: another node cannot read it, and says why"))
+    common.exit_code = wrong.exit_code if wrong else 1
+    raise common
 
 
 def check_same_data(facts: dict[str, Any], here: Place) -> None:
@@ -160,6 +179,7 @@ def run_rank(
         instruments = instruments_of(config, job.model, job.optimizer, here, run, done=done)
         if instruments.window:
             stack.enter_context(instruments.window)
+        dist.barrier()  # whatever the first rank has opened for itself, as wandb, is no part of anyone's first step
         stop.training = True
         ended = train(job, instruments, watch, checkpoints, stop, done=done, until=until)
     if config.save_model and not ended.signum:
@@ -185,7 +205,7 @@ def first_manifest(config: Config, hardware: Hardware, arguments: list[str], her
         model={"name": config.model},
         versions=version_facts(),
         environment=environment_facts(),
-        argv=["profile-train", *without_home(arguments)],
+        argv=["profile-train", *arguments],
         git_commit=git_commit(),
         started_ns=time.time_ns(),
     )

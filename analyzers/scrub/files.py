@@ -12,14 +12,15 @@ from socket import gethostname
 
 from ...record.errors import ConfigError, TraceError, UserError
 from ...record.private import Cleaner, Names
-from .json_text import check_is_text, learn_json, scrubbed_json
+from .json_text import check_is_text, learn_json, looks_like_trace, scrubbed_json
 from .nsys_export import learn_export, scrub_export
 from .records import scrubbed_events, scrubbed_snapshot
 
 _REPORTS = (".nsys-rep", ".qdrep")
 _TRACE = re.compile(r".*\.json(\.gz)?")
-_OWN = re.compile(r"(run|sweep|summary)\.json|(steps|telemetry)\..*\.jsonl")
 _TEXTS = (".txt", ".log", ".csv", ".toml", ".md", ".out", ".err", ".jsonl")
+_OF_A_RUN = re.compile(r"(steps|telemetry|numerics|memory)\..*\.jsonl|(error|log)\.rank\d+\.txt")
+_CAN_BE = "exports (.sqlite), traces (.json, .json.gz), run folders can be scrubbed"
 _WEIGHTS = ("checkpoints", "model")
 _SEALED = (
     "is sealed: nobody but nsys can change a report. Scrub its export (nsys export --type sqlite {name}), or capture "
@@ -44,6 +45,8 @@ def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
     files = list(_files(path)) if path.is_dir() else [path]
     if path.is_dir() and not any(name.name in ("run.json", "sweep.json") for name in files):
         raise TraceError(path, "is no run's folder (no run.json in it); name the files in it one by one")
+    if path.is_file():
+        _check_is_capture(path)
     _check_output(path, output, force=force)
     names = own_names()
     for file in files:
@@ -108,6 +111,17 @@ def _learn(path: Path, names: Names, *, alone: bool) -> None:
             raise
 
 
+def _check_is_capture(path: Path) -> None:
+    """TraceError for a file that is named alone and is no capture: a text would be copied as it is, and look clean."""
+    if _is_database(path) or _OF_A_RUN.fullmatch(path.name):
+        return
+    is_json = _TRACE.fullmatch(path.name) is not None
+    if is_json:
+        check_is_text(path)
+    if path.suffix in _TEXTS or (is_json and not looks_like_trace(path)):
+        raise TraceError(path, f"is no capture; {_CAN_BE}")
+
+
 def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
     """Scrub one file to `part`. TraceError for a kind that is not known."""
     if path.suffix in _REPORTS:
@@ -126,14 +140,11 @@ def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
         with path.open("rb") as source, part.open("wb") as target:
             target.writelines(map(cleaner.data, source))
     else:
-        raise TraceError(
-            path,
-            "is of a kind that cannot be scrubbed; exports (.sqlite), traces (.json, .json.gz), run folders can",
-        )
+        raise TraceError(path, f"is of a kind that cannot be scrubbed; {_CAN_BE}")
 
 
 def _write_json(path: Path, part: Path, cleaner: Cleaner, *, packed: bool) -> None:
-    pieces = scrubbed_json(path, cleaner, own=bool(_OWN.fullmatch(path.name)))
+    pieces = scrubbed_json(path, cleaner)
     with part.open("wb") as target:
         if packed:
             with gzip.GzipFile(fileobj=target, filename="", mode="wb", compresslevel=6, mtime=0) as out:

@@ -22,6 +22,7 @@ _HOSTS = frozenset((TRACE_HOST, "hostname", "host"))
 _USERS = frozenset(("user", "username", "user_name"))
 _PATHS = frozenset((TRACE_PATH.lower(), "cwd", "working_dir", "working_directory"))
 _ENVIRONMENTS = frozenset(("environment", "env", "environ", "environment_variables"))
+_TRACE_OR_OURS = re.compile(rb'"traceEvents"|"schema": *"stepscope\.')
 _COMMANDS = frozenset(("argv", "cmdline", "command_line", "commandline", "command"))
 
 
@@ -32,10 +33,10 @@ def learn_json(path: Path, names: Names) -> None:
             pass
 
 
-def scrubbed_json(path: Path, cleaner: Cleaner, *, own: bool = False) -> Iterator[bytes]:
-    """The scrubbed text. `own`: a record of ours, whose command lines are of our commands and stay, cleaned."""
+def scrubbed_json(path: Path, cleaner: Cleaner) -> Iterator[bytes]:
+    """The scrubbed text."""
     with _unpacked(path) as source:
-        yield from _rewritten(source, _Scrubber(cleaner, own=own).step)
+        yield from _rewritten(source, _Scrubber(cleaner).step)
 
 
 def check_is_text(path: Path) -> None:
@@ -44,6 +45,17 @@ def check_is_text(path: Path) -> None:
         while block := _read(source):
             if b"\0" in block:
                 raise TraceError(path, "is no text in UTF-8, so nothing in it can be found; leave it out or convert it")
+
+
+def looks_like_trace(path: Path) -> bool:
+    """Whether it is a list, as events alone are, or names events or a schema of ours."""
+    held = b""
+    with _unpacked(path) as source:
+        while block := _read(source):
+            if (not held and block.lstrip()[:1] == b"[") or _TRACE_OR_OURS.search(held[-32:] + block):
+                return True
+            held = block
+    return False
 
 
 class _Walk:
@@ -111,8 +123,8 @@ class _Learner(_Walk):
 
 
 class _Scrubber(_Walk):
-    def __init__(self, cleaner: Cleaner, *, own: bool) -> None:
-        super().__init__(_ENVIRONMENTS if own else _ENVIRONMENTS | _COMMANDS)
+    def __init__(self, cleaner: Cleaner) -> None:
+        super().__init__(_ENVIRONMENTS | _COMMANDS)
         self._cleaner = cleaner
         self._members = 0
 
