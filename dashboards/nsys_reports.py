@@ -149,6 +149,7 @@ class Printer:
                 ]
                 for row in self._in_unit(report, kept)
             ],
+            note=None if kept else "Nothing of it lies in the part of the capture that was asked for.",
         )
 
 

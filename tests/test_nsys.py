@@ -79,6 +79,16 @@ def test_every_number_equals_what_nsys_stats_printed(fixtures: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", EXPORTS)
+def test_every_report_answers_every_version_or_says_what_it_lacks(fixtures: Path, name: str) -> None:
+    with Export(fixtures / "nsys" / f"{name}.sqlite") as export:
+        for known in REPORTS:
+            rows, lacks = known.rows(export), known.lacks(export)
+            assert (rows is None) == (lacks is not None), known.name
+            assert {len(row) for row in rows or ()} <= {len(known.columns)}, known.name
+            assert rows != [], known.name
+
+
+@pytest.mark.parametrize("name", EXPORTS)
 def test_every_version_becomes_a_timeline(fixtures: Path, name: str) -> None:
     path = fixtures / "nsys" / f"{name}.sqlite"
     timeline = read_export(path)
