@@ -50,7 +50,7 @@ def test_every_setting_of_profile_train_is_on_its_page_and_no_other() -> None:
 
 def test_every_schema_in_the_code_has_its_place_on_the_page_of_machine_readable_output() -> None:
     modules = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
-    found = {name for path in modules for name in re.findall(r"stepscope\.[a-z_]+/\d+", path.read_text())}
+    found = {name for path in modules for name in re.findall(r"stepscope\.[a-z_-]+/\d+", path.read_text())}
     assert {"stepscope.run/1", "stepscope.doctor/1"} < found
     headings = re.findall(r"^## (stepscope.+)$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE)
     assert found == {name for heading in headings for name in heading.split(", ")}

@@ -6,7 +6,7 @@ Sums are exact; a median is the mean of the two middle values; a deviation is th
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +18,8 @@ from .export import Export
 _WORTH_SPLITTING = 200_000
 """Rows below which a second reader costs more than it saves."""
 _MOST_READERS = 8
+UNKNOWN = "?"
+"""In place of a name that the export does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,13 @@ def summarise(
     where: str = "true",
     at_least: int | None = None,
     shown: Callable[[str], str] = str,
+    texts: Mapping[int, str] | None = None,
 ) -> list[Summary]:
     """What `value` is for each name, largest total first, then by name.
 
     `name_id`, `value` and `where` are SQL over the columns of `table`; the first two answer integers. A value below
     `at_least` counts in nothing, and it costs less to say so there than in `where`. Rows whose names are `shown` the
-    same are one group; ids that the export has no text for are `?`.
+    same are one group; ids without a text are `?`. Texts are `texts`, or else those of the export.
     """
     rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
     with ExitStack() as stack:
@@ -61,8 +64,8 @@ def summarise(
         kept = "value IS NOT NULL" if at_least is None else f"value >= {at_least}"
         database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts), kept=kept))
         ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
-        texts = export.texts(ids)
-        names = {id: shown(texts.get(id, "?")) for id in ids}
+        known = export.texts(ids) if texts is None else texts
+        names = {id: shown(known.get(id, UNKNOWN)) for id in ids}
         labels = sorted(set(names.values()))
         number = {label: index for index, label in enumerate(labels)}
         columns = [list(names), [number[name] for name in names.values()]]
