@@ -1,5 +1,6 @@
 """What `profile-train` refuses and what it fills in, without training."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from stepscope.record.errors import ConfigError
 from stepscope.record.recipes import Cast, recipe
 from stepscope.trainer.command import main
 from stepscope.trainer.config import Config
+from stepscope.trainer.demo import demo
 from stepscope.trainer.hardware import Hardware
 from stepscope.trainer.recording import schedule
 from stepscope.trainer.resolve import check_recipe, resolved, resolved_recipe, with_steps
@@ -409,3 +411,8 @@ def test_spans_of_steps_are_recorded_where_they_are_whatever_the_run_resumed_fro
     config = resolved(replace(asked, profile_at="3:4,9", steps=10), CPU, {})
     assert schedule(config, done=5).spans == ((3, 4), (9, 9))
     assert schedule(resolved(replace(asked, profile_active=2, profile_wait=1), CPU, {}), done=5).spans == ((8, 9),)
+
+
+def test_the_demo_takes_as_many_steps_as_a_run_so_that_both_can_be_compared() -> None:
+    parameters = inspect.signature(demo).parameters
+    assert parameters["steps"].default == resolved(Config(), CPU, {}).steps
