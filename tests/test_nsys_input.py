@@ -84,6 +84,9 @@ def test_real_exports_answer_the_same_as_parquet(fixtures: Path, tmp_path: Path,
             assert report.rows(other) == report.rows(one), report.name
 
 
+_READ = ("CUPTI", "CUDA", "StringIds", "ENUM", "META_DATA_EXPORT", "NVTX", "OSRT_API", "TARGET_INFO", "ThreadNames")
+
+
 def _parquet_of(sqlite: Path, folder: Path) -> Path:
     """Only the tables that reports read, so that no odd type of another stands in the way."""
     folder.mkdir()
@@ -93,7 +96,7 @@ def _parquet_of(sqlite: Path, folder: Path) -> Path:
     with closing(sqlite3.connect(f"file:{sqlite}?mode=ro&immutable=1", uri=True)) as source:
         names = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in names:
-            if table.startswith(("CUPTI", "StringIds", "ENUM_CUDA_MEMCPY", "META_DATA_EXPORT", "NVTX", "OSRT_API")):
+            if table.startswith(_READ):
                 cursor = source.execute(f'SELECT * FROM "{table}"')
                 columns = [column[0] for column in cursor.description]
                 values = [list(column) for column in zip(*cursor.fetchall(), strict=True)] or [[] for _ in columns]
