@@ -91,6 +91,9 @@ def _nearly(rows: list[Row] | None) -> list[tuple[object, ...]] | None:
     ]
 
 
+_READ = ("CUPTI", "CUDA", "StringIds", "ENUM", "META_DATA_EXPORT", "NVTX", "OSRT_API", "TARGET_INFO", "ThreadNames")
+
+
 def _parquet_of(sqlite: Path, folder: Path) -> Path:
     """Only the tables that reports read, so that no odd type of another stands in the way."""
     folder.mkdir()
@@ -100,20 +103,7 @@ def _parquet_of(sqlite: Path, folder: Path) -> Path:
     with closing(sqlite3.connect(f"file:{sqlite}?mode=ro&immutable=1", uri=True)) as source:
         names = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in names:
-            if table.startswith(
-                (
-                    "CUPTI",
-                    "StringIds",
-                    "ENUM_CUDA_MEM",
-                    "META_DATA_EXPORT",
-                    "NVTX",
-                    "OSRT_API",
-                    "ThreadNames",
-                    "TARGET_INFO_GPU",
-                    "TARGET_INFO_CUDA_DEVICE",
-                    "CUDA_UM",
-                )
-            ):
+            if table.startswith(_READ):
                 cursor = source.execute(f'SELECT * FROM "{table}"')
                 columns = [column[0] for column in cursor.description]
                 values = [list(column) for column in zip(*cursor.fetchall(), strict=True)] or [[] for _ in columns]
