@@ -31,7 +31,7 @@ ASKED = (
     ["--report", "cuda_api_sum", "--format", "csv"],
     ["--report", "cuda_gpu_mem_size_sum", "--format", "csv"],
     ["--report", "cuda_gpu_mem_time_sum"],
-    ["--format", "json"],
+    ["--report", "nvtx_gpu_proj_trace,nvtx_sum,nvtx_kern_sum,cuda_gpu_trace", "--format", "json"],
     ["--list"],
     [],
 )

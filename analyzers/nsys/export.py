@@ -170,6 +170,8 @@ def _opened(path: Path) -> "SqliteFile | ParquetFolder":
 
 def _is_damage(error: BaseException | None) -> bool:
     """Whether an error of the libraries that rows stream through is the file's fault: rows that do not come or fit."""
+    if isinstance(error, UnicodeDecodeError):  # a text that is none
+        return True
     loaded: dict[str, Any] = dict(sys.modules)  # what is not loaded has raised nothing
     if "pyarrow" in loaded and isinstance(error, loaded["pyarrow"].ArrowException):
         return True

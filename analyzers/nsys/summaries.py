@@ -65,7 +65,7 @@ def summarise(
         database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts), kept=kept))
         ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
         known = export.texts(ids) if texts is None else texts
-        names = {id: shown(known.get(id, UNKNOWN)) for id in ids}
+        names = {id: shown(str(known.get(id, UNKNOWN))) for id in ids}
         labels = sorted(set(names.values()))
         number = {label: index for index, label in enumerate(labels)}
         columns = [list(names), [number[name] for name in names.values()]]
