@@ -292,6 +292,7 @@ def trained(out: Path, data: Path, programs: Path, *flags: str, scenario: str = 
     return RunDir(path), done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_with_both_profilers_has_both_and_its_steps_are_those_of_the_run_alone(
     tmp_path: Path, qa_file: Path, programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -329,6 +329,7 @@ def test_a_weight_gathered_in_fp8_is_counted_whole_whoever_holds_its_shards(tmp_
     ]
 
 
+@pytest.mark.slow
 def test_a_run_writes_statistics_of_its_due_steps_marks_them_and_trains_the_same(tmp_path: Path, qa_file: Path) -> None:
     runs = []
     for name, more in (("on", ["--numerics", "2"]), ("off", [])):

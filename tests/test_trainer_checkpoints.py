@@ -151,6 +151,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory, qa_file: Path) -> Path:
     return Path(done.stdout.strip())
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_it_trains_goes_on_float_for_float(straight: Path, tmp_path: Path, qa_file: Path) -> None:
     flags = ["--recipe", "mxtw", "--data", str(qa_file), "--out", str(tmp_path), "--run-name", "killed"]
     command = [sys.executable, "-m", "stepscope.trainer", *SMALL, *flags, "--steps", "40", "--checkpoint-every", "1"]

@@ -65,6 +65,7 @@ def losses(run: RunDir) -> list[list[float | None]]:
     return [[step.loss for step in of_rank] for of_rank in run.steps().values()]
 
 
+@pytest.mark.slow
 def test_two_nodes_make_one_run_with_the_losses_of_one_node(tmp_path: Path, qa_file: Path) -> None:
     flags = ["--out", str(tmp_path / "shared"), "--steps", "3", "--run-name"]
     codes, stderrs = finish(start(tmp_path, qa_file, *flags, "two"))
@@ -89,6 +90,7 @@ def test_two_nodes_make_one_run_with_the_losses_of_one_node(tmp_path: Path, qa_f
     assert losses(two)[0] == pytest.approx(losses(one)[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_nodes_that_read_other_data_are_told_so(tmp_path: Path, qa_file: Path) -> None:
     lines = qa_file.read_bytes().splitlines(keepends=True)
     for name, own in (("node-a", lines), ("node-b", lines[1:])):

@@ -123,6 +123,7 @@ def test_ranks_that_heard_different_signals_agree_on_one_of_them() -> None:
     assert elected([1, 1, 0]) == signal.SIGINT
 
 
+@pytest.mark.slow
 def test_workers_whose_launcher_is_killed_finish_the_step_and_end(tmp_path: Path, qa_file: Path) -> None:
     process = start(tmp_path, qa_file, "--steps", "2000", "--no-profile", "--checkpoint-every", "1000")
     run = once_training(process, tmp_path)
@@ -168,6 +169,7 @@ def test_a_diverging_run_stops_with_the_reason_in_one_line(tmp_path: Path, qa_fi
     assert None not in norms, "a step whose update made the weights no numbers counts as none, and gets no checkpoint"
 
 
+@pytest.mark.slow
 def test_the_same_module_runs_under_torchrun(tmp_path: Path, qa_file: Path) -> None:
     flags = [*SMALL, "--data", str(qa_file), "--out", str(tmp_path), "--steps", "2", "--no-profile"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]

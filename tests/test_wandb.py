@@ -68,6 +68,7 @@ def test_a_step_makes_these_points() -> None:
     assert points(marked, tokens_of_all=2) == {"speed/step_ms": 1.0}
 
 
+@pytest.mark.slow
 def test_an_offline_run_has_the_points_of_the_step_file_and_no_name_of_the_machine(
     tmp_path: Path, qa_file: Path
 ) -> None:
