@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..record.units import show_count, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, Top, csv_text, json_text, print_table, terminal
+from .tables import Cell, Column, Format, Table, Top, csv_text, first_of, json_text, print_table, share_pct, terminal
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -105,7 +105,7 @@ def _devices(report: "TimelineReport") -> Table:
                 rank.rank,
                 device.device,
                 device.span_ns,
-                *(_share(getattr(device, part), device.span_ns) for part in parts),
+                *(share_pct(getattr(device, part), device.span_ns) for part in parts),
                 device.comm_overlapped_ns,
             )
             for rank in report.ranks
@@ -125,7 +125,7 @@ def _kinds(rank: "RankTime", device: "DeviceTime") -> Table:
             Column(name="share_pct", heading="share", show=show_pct),
             Column(name="count", heading="count", show=show_count),
         ],
-        rows=[(row.kind, row.total_ns, _share(row.total_ns, total), row.count) for row in device.kinds],
+        rows=[(row.kind, row.total_ns, share_pct(row.total_ns, total), row.count) for row in device.kinds],
         note="Durations summed; shares are of their sum. Work that runs at the same time counts each.",
     )
 
@@ -134,7 +134,7 @@ def _kernels(rank: "RankTime", device: "DeviceTime", top: int) -> Table:
     total = sum(row.total_ns for row in device.kernels)
     rows = device.kernels[: top or None]
     return Table(
-        title=f"Kernels, {_place(rank, device)}{_of(len(rows), len(device.kernels))}",
+        title=f"Kernels, {_place(rank, device)}{first_of(len(rows), len(device.kernels))}",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
@@ -145,7 +145,7 @@ def _kernels(rank: "RankTime", device: "DeviceTime", top: int) -> Table:
             Column(name="name", heading="kernel", right=False, fold=True),
         ],
         rows=[
-            (row.total_ns, _share(row.total_ns, total), row.count, row.mean_ns, row.median_ns, row.kind, row.name)
+            (row.total_ns, share_pct(row.total_ns, total), row.count, row.mean_ns, row.median_ns, row.kind, row.name)
             for row in rows
         ],
     )
@@ -154,7 +154,7 @@ def _kernels(rank: "RankTime", device: "DeviceTime", top: int) -> Table:
 def _ranges(rank: "RankTime", top: int) -> Table:
     rows = rank.ranges[: top or None]
     return Table(
-        title=f"Named ranges, rank {rank.rank}{_of(len(rows), len(rank.ranges))}",
+        title=f"Named ranges, rank {rank.rank}{first_of(len(rows), len(rank.ranges))}",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="count", heading="count", show=show_count),
@@ -171,7 +171,7 @@ def _operators(rank: "RankTime", top: int) -> Table:
     rows = rank.operators[: top or None]
     total = sum(row.self_ns for row in rank.operators)
     return Table(
-        title=f"CPU operators, rank {rank.rank}{_of(len(rows), len(rank.operators))}",
+        title=f"CPU operators, rank {rank.rank}{first_of(len(rows), len(rank.operators))}",
         columns=[
             Column(name="self_ns", heading="self time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
@@ -179,22 +179,14 @@ def _operators(rank: "RankTime", top: int) -> Table:
             Column(name="count", heading="count", show=show_count),
             Column(name="name", heading="operator", right=False, fold=True),
         ],
-        rows=[(row.self_ns, _share(row.self_ns, total), row.total_ns, row.count, row.name) for row in rows],
+        rows=[(row.self_ns, share_pct(row.self_ns, total), row.total_ns, row.count, row.name) for row in rows],
         note="Self time is an operator's own, without those it calls; shares are of its sum over all threads.",
     )
-
-
-def _share(part: int, whole: int) -> float | None:
-    return 100 * part / whole if whole else None
 
 
 def _place(rank: "RankTime", device: "DeviceTime") -> str:
     name = f" ({device.name})" if device.name else ""
     return f"rank {rank.rank}, GPU {device.device}{name}"
-
-
-def _of(shown: int, there_are: int) -> str:
-    return f": the first {shown} of {there_are}" if shown < there_are else ""
 
 
 @contextmanager

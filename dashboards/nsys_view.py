@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
-from .tables import Cell, Column, Table, print_table
+from .tables import Cell, Column, Table, first_of, print_table, share_pct
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.result import NsysRank, NsysReport
@@ -92,7 +92,7 @@ def _kinds(rank: "NsysRank") -> str:
 def _kernels(rank: "NsysRank", top: int | None) -> Table:
     rows = rank.kernels[: _limit(top, LONG)]
     return Table(
-        title=f"Kernels{_place(rank)}{_of(len(rows), len(rank.kernels))}; shares are of the span",
+        title=f"Kernels{_place(rank)}{first_of(len(rows), len(rank.kernels))}; shares are of the span",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
@@ -133,7 +133,7 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
     rows = causes[: _limit(top, SHORT)]
     yield Table(
         title=f"Idle {show_ns(whole)}{_place(rank)}: {show_ns(before)} before the next work was launched, "
-        f"{show_ns(after)} after; by what the launching thread was in{_of(len(rows), len(causes))}",
+        f"{show_ns(after)} after; by what the launching thread was in{first_of(len(rows), len(causes))}",
         columns=[
             Column(name="device", heading="GPU"),
             Column(name="total_ns", heading="time", show=show_ns),
@@ -147,7 +147,7 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
             (
                 device,
                 cause.total_ns,
-                _share(cause.total_ns, whole),
+                share_pct(cause.total_ns, whole),
                 cause.count,
                 cause.longest_ns,
                 cause.call or "none",
@@ -166,8 +166,8 @@ def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
     rows = found.ranges[: _limit(top, LONG)]
     whole = found.gpu_ns
     yield Table(
-        title=f"GPU time of NVTX ranges{_place(rank)}{_of(len(rows), len(found.ranges))}; "
-        f"{show_pct(_share(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed "
+        title=f"GPU time of NVTX ranges{_place(rank)}{first_of(len(rows), len(found.ranges))}; "
+        f"{show_pct(share_pct(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed "
         f"({show_ns(found.outside_ns)} launched outside of ranges, {show_ns(found.unlaunched_ns)} without a launch)",
         columns=[
             Column(name="inclusive_ns", heading="with inner", show=show_ns),
@@ -197,7 +197,7 @@ def _host_ranges(rank: "NsysRank", top: int | None) -> Table:
     """Where nothing of a GPU was recorded."""
     rows = rank.ranges[: _limit(top, LONG)]
     return Table(
-        title=f"NVTX ranges on the host{_place(rank)}{_of(len(rows), len(rank.ranges))}",
+        title=f"NVTX ranges on the host{_place(rank)}{first_of(len(rows), len(rank.ranges))}",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="count", heading="count", show=show_count),
@@ -293,7 +293,7 @@ def _transfers(rank: "NsysRank", top: int | None) -> Table:
     found = rank.transfers or []
     rows = found[: _limit(top, SHORT)]
     return Table(
-        title=f"Copies and sets{_place(rank)}{_of(len(rows), len(found))}",
+        title=f"Copies and sets{_place(rank)}{first_of(len(rows), len(found))}",
         columns=[
             Column(name="direction", heading="direction", right=False),
             Column(name="memory", heading="memory", right=False),
@@ -330,17 +330,9 @@ def _limit(top: int | None, fitting: int) -> int | None:
     return fitting if top is None else top or None
 
 
-def _share(part: float, whole: int) -> float | None:
-    return 100 * part / whole if whole else None
-
-
 def _of_span(part: int, span: int) -> Cell:
     return f"{show_ns(part)} {show_pct(100 * part / span) if span else ''}".rstrip()
 
 
 def _place(rank: "NsysRank") -> str:
     return f", rank {rank.rank}" if rank.rank else ""
-
-
-def _of(shown: int, there_are: int) -> str:
-    return f": the first {shown} of {there_are}" if shown < there_are else ""

@@ -78,6 +78,16 @@ def terminal(*, width: int | None = None, file: Any = None) -> Console:
     return Console(file=out, width=width or (None if fits else 100_000), highlight=False, soft_wrap=False)
 
 
+def share_pct(part: float, whole: float) -> float | None:
+    """`part` in % of `whole`; None where there is no whole."""
+    return 100 * part / whole if whole else None
+
+
+def first_of(shown: int, there_are: int) -> str:
+    """What a title says where a table has not all its rows."""
+    return f": the first {shown} of {there_are}" if shown < there_are else ""
+
+
 def print_table(table: Table, console: Console) -> None:
     """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`.
 

@@ -14,8 +14,8 @@ from ..activities import NONE
 from ..nesting import Ranges, sorted_ranges
 from .columns import LONG, TEXT, Rejected, is_interval, texts
 from .export import Export
+from .reports_asked import PUSH_POP, START_END
 
-PUSH_POP, START_END = 59, 60
 _NUMBERED = r", seq = (?P<seq>\d{1,18})(?:,|$)"
 _DETAILS = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
 
