@@ -256,3 +256,41 @@ def test_any_tables_may_be_missing(tmp_path: Path) -> None:
         with Export(path) as export:
             for report in REPORTS:
                 report.rows(export)
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        # CUDA numbers GPUs against the order of nsys' ids, as an export of four A100 has it
+        ({"TARGET_INFO_GPU (id, name, cuDevice)": [(0, "old", 1), (1, "new", 0)]}, {0: "new", 1: "old"}),
+        ({"TARGET_INFO_GPU (deviceId, name)": [(0, "a"), (1, None)]}, {0: "a"}),
+        ({"TARGET_INFO_GPU (id, name, cuDevice)": [(0, "no CUDA here", -1)]}, {}),
+        # each process sees one GPU, as its device 0: the table by process tells which
+        (
+            {
+                "TARGET_INFO_GPU (id, name, cuDevice)": [(0, "same", 1), (1, "same", 0), (2, "other", 2)],
+                "TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)": [(0, 0, 7), (1, 0, 8), (2, 1, 7)],
+            },
+            {0: "same", 1: "other"},
+        ),
+        (
+            {
+                "TARGET_INFO_GPU (id, name, cuDevice)": [(0, "one", 0), (1, "another", 1)],
+                "TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)": [(0, 0, 7), (1, 0, 8)],
+            },
+            {},
+        ),
+    ],
+    ids=["cuDevice", "before 2021", "not a CUDA device", "by process", "two names"],
+)
+def test_a_device_has_the_name_of_the_gpu_that_cuda_gives_its_number(
+    tmp_path: Path, tables: dict[str, list[tuple[object, ...]]], names: dict[int, str]
+) -> None:
+    path = an_export(tmp_path / "x.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for table, rows in tables.items():
+            database.execute(f"DROP TABLE IF EXISTS {table.split()[0]}")
+            database.execute(f"CREATE TABLE {table}")
+            database.executemany(f"INSERT INTO {table.split()[0]} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    with Export(path) as export:
+        assert export.device_names() == names

@@ -22,7 +22,6 @@ from .columns import Rejected, distinct, read_activities
 from .counters import message_sizes, metric_summaries
 from .export import Export
 from .host import Host, read_host
-from .read import device_names
 from .remarks import remarks, straggler
 from .result import KernelTime, NsysDevice, NsysRank, NsysReport
 from .transfers import transfers
@@ -58,7 +57,7 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,9})", re.IGNORECASE)
 
 
 def _rank(rank: int, export: Export, host: Host) -> NsysRank:
-    work, names = host.work, device_names(export)
+    work, names = host.work, export.device_names()
     devices: list[NsysDevice] = []
     steps: list[StepTime] = []
     for device in np.unique(work.device).tolist():

@@ -8,6 +8,7 @@ names that an export may carry are never read.
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +138,28 @@ class Export:
             return {int(kind): str(label) for kind, label in self.small("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER")}
         old = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
         return dict(enumerate(old, start=1))
+
+    def device_names(self) -> dict[int, str]:
+        """CUDA device → the GPU's name, for those that the export lists.
+
+        `deviceId` of kernels and copies is the number that CUDA gives a GPU in the process. TARGET_INFO_CUDA_DEVICE
+        says which GPU that is, by process; where it is missing (before 2025) `cuDevice` does. `id` counts GPUs in an
+        order of nsys' own: in one export of four GPUs it runs against CUDA's. A device that is GPUs of several names in
+        different processes has none here.
+        """
+        has = self.tables.get("TARGET_INFO_GPU", set())
+        if "name" not in has:
+            return {}
+        rows: list[tuple[Any, Any]] = []
+        if "id" in has and {"gpuId", "cudaId"} <= self.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
+            joined = "TARGET_INFO_CUDA_DEVICE JOIN TARGET_INFO_GPU ON id = gpuId"
+            rows = self.small(f"SELECT DISTINCT cudaId, name FROM {joined}")
+        number = next((column for column in ("cuDevice", "id", "deviceId") if column in has), None)
+        if not rows and number:
+            rows = self.small(f"SELECT DISTINCT {number}, name FROM TARGET_INFO_GPU")
+        named = [(int(device), str(name)) for device, name in rows if isinstance(device, int) and device >= 0 and name]
+        times = Counter(device for device, _ in named)
+        return {device: name for device, name in named if times[device] == 1}
 
     @property
     def _has_strings(self) -> bool:

@@ -13,29 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from ...record.errors import TraceError
+from .reports import REPORTS, todays_name
 
 Value = str | int | float | None
-
-OLD_NAMES = {
-    "gpukernsum": "cuda_gpu_kern_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum",
-    "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "cudaapisum": "cuda_api_sum",
-    "gpusum": "cuda_gpu_sum",
-    "gputrace": "cuda_gpu_trace",
-    "cudaapitrace": "cuda_api_trace",
-    "kernexecsum": "cuda_kern_exec_sum",
-    "kernexectrace": "cuda_kern_exec_trace",
-    "nvtxsum": "nvtx_sum",
-    "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace",
-    "nvtxkernsum": "nvtx_kern_sum",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace",
-    "osrtsum": "osrt_sum",
-    "umsum": "um_sum",
-    "umtotalsum": "um_total_sum",
-}
-"""Names of before 2023 → today's."""
 
 _WORDS = {
     "average": "Avg",
@@ -94,7 +74,7 @@ def read_stats(path: Path) -> list[StatsTable]:
 
 def _named_by_file(path: Path) -> str | None:
     """cuda_gpu_kern_sum for run_cuda_gpu_kern_sum.csv."""
-    known = sorted({*OLD_NAMES, *OLD_NAMES.values()}, key=len, reverse=True)
+    known = sorted((name for report in REPORTS for name in (report.name, *report.old_names)), key=len, reverse=True)
     found = next((name for name in known if re.search(rf"(?:^|[_.-]){name}$", path.stem)), None)
     return _today(found)
 
@@ -122,7 +102,7 @@ def _tables(lines: list[str], usual: str | None) -> Iterator[StatsTable]:
 
 
 def _today(name: str | None) -> str | None:
-    return OLD_NAMES.get(name, name) if name else None
+    return todays_name(name) if name else None
 
 
 def _without_place(reason: str) -> str:
