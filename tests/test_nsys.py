@@ -13,7 +13,7 @@ import pytest
 
 from stepscope.analyzers.breakdown import breakdown
 from stepscope.analyzers.nsys.export import Export
-from stepscope.analyzers.nsys.locate import locate_export
+from stepscope.analyzers.nsys.locate import locate
 from stepscope.analyzers.nsys.read import read_export
 from stepscope.analyzers.nsys.reports import REPORTS, report
 from stepscope.record.errors import ConfigError, TraceError
@@ -302,18 +302,18 @@ def a_report(folder: Path) -> Path:
 def test_an_export_beside_the_report_is_used(tmp_path: Path) -> None:
     path = a_report(tmp_path)
     beside = made(tmp_path / "run.sqlite")
-    assert locate_export(path, tmp_path / "scratch") == beside
+    assert [one.export for one in locate([path], tmp_path / "scratch")] == [beside]
 
 
 def test_without_nsys_the_line_to_run_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     path = a_report(tmp_path)
     with pytest.raises(TraceError, match=r"nsys export --type sqlite --force-overwrite true run\.nsys-rep"):
-        locate_export(path, tmp_path)
+        locate([path], tmp_path)
     beside = made(tmp_path / "run.sqlite")
     os.utime(beside, (1, 1))
     with pytest.raises(TraceError, match=r"run\.sqlite, is older than the report"):
-        locate_export(path, tmp_path)
+        locate([path], tmp_path)
 
 
 def test_nsys_makes_the_export_elsewhere_and_the_input_folder_stays_as_it_was(tmp_path: Path, fake_nsys: Path) -> None:
@@ -322,7 +322,8 @@ def test_nsys_makes_the_export_elsewhere_and_the_input_folder_stays_as_it_was(tm
     before = sorted(tmp_path.iterdir())
     scratch = fake_nsys / "scratch"
     scratch.mkdir()
-    found = locate_export(path, scratch)
+    [found] = [one.export for one in locate([path], scratch)]
+    assert found is not None
     assert found == scratch / "run.sqlite"
     assert sorted(tmp_path.iterdir()) == before
     assert len(read_export(found).activities) == 4
@@ -337,7 +338,7 @@ def test_an_nsys_that_fails_is_one_line(
 ) -> None:
     monkeypatch.setenv("FAKE_NSYS", how)
     with pytest.raises(TraceError) as caught:
-        locate_export(a_report(tmp_path), fake_nsys)
+        locate([a_report(tmp_path)], fake_nsys)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 

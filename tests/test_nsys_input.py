@@ -12,7 +12,7 @@ from nsys_fuzz import write_export
 
 from stepscope.analyzers.breakdown import breakdown
 from stepscope.analyzers.nsys.export import Export
-from stepscope.analyzers.nsys.locate import locate, locate_export
+from stepscope.analyzers.nsys.locate import locate
 from stepscope.analyzers.nsys.read import read_export
 from stepscope.analyzers.nsys.reports import REPORTS, Row
 from stepscope.record.errors import TraceError
@@ -134,8 +134,6 @@ def test_a_folder_of_reports_is_as_many_ranks_by_the_number_in_their_names(tmp_p
     assert [(one.rank, one.export and one.export.name) for one in found] == [
         (0, "job.rank0.sqlite"), (2, "job.rank2.sqlite"), (10, "job.rank10.sqlite"),
     ]  # fmt: skip
-    with pytest.raises(TraceError, match="holds several reports"):
-        locate_export(folder, no_nsys)
 
 
 def test_names_without_a_rank_of_their_own_count_in_order(tmp_path: Path, no_nsys: Path) -> None:
@@ -152,8 +150,10 @@ def test_tables_of_nsys_stats_are_an_input_where_nothing_else_is(tmp_path: Path,
     assert (one.export, sorted(path.name for path in one.stats)) == (
         None, ["run_cuda_gpu_kern_sum.csv", "run_nvtx_sum.csv"],
     )  # fmt: skip
-    with pytest.raises(TraceError, match="is what nsys stats printed"):
-        locate_export(tmp_path, no_nsys)
+    named = [tmp_path / "run_nvtx_sum.csv", tmp_path / "run_cuda_gpu_kern_sum.csv"]
+    assert [sorted(one.stats) for one in locate(named, no_nsys)] == [sorted(one.stats)]
+    an_export(tmp_path / "run.sqlite")
+    assert [one.stats for one in locate([tmp_path], no_nsys)] == [()]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_an_export_made_from_another_report_is_not_read_in_its_place(
     report = a_report(tmp_path)
     beside = an_export(tmp_path / "run.sqlite", made_from=made_from)
     if says is None:
-        assert locate_export(report, no_nsys) == beside
+        assert [one.export for one in locate([report], no_nsys)] == [beside]
         return
     with pytest.raises(TraceError, match=re.escape(says)) as caught:
-        locate_export(report, no_nsys)
+        locate([report], no_nsys)
     assert "nsys export --type sqlite --force-overwrite true run.nsys-rep" in str(caught.value)
     assert "or name run.sqlite itself" in str(caught.value)
 
@@ -179,7 +179,7 @@ def test_a_half_written_export_beside_a_report_is_said_to_be_one(tmp_path: Path,
     report = a_report(tmp_path)
     (tmp_path / "run.sqlite").write_bytes(bytes(4096))
     with pytest.raises(TraceError, match=r"the export beside it, run\.sqlite, is a half-written export"):
-        locate_export(report, no_nsys)
+        locate([report], no_nsys)
 
 
 def test_an_old_export_whose_time_was_rewritten_is_read_with_a_doubt(tmp_path: Path, no_nsys: Path) -> None:
@@ -196,7 +196,7 @@ def test_an_export_of_parquet_beside_a_report_is_used_where_it_is_the_newest(tmp
     sqlite = an_export(tmp_path / "run.sqlite")
     folder = as_parquet(sqlite, tmp_path / "run_pqtdir")
     os.utime(sqlite, (1, 1))
-    assert locate_export(report, no_nsys) == folder
+    assert [one.export for one in locate([report], no_nsys)] == [folder]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_what_is_no_export_is_named_for_what_it_seems(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(TraceError, match=re.escape(says)) as caught, Export(locate_export(path, no_nsys)):
-        pass
+    with pytest.raises(TraceError, match=re.escape(says)) as caught:
+        Export(locate([path], no_nsys)[0].export or path)
     assert "\n" not in str(caught.value)
 
 
