@@ -1,6 +1,7 @@
 """The reports of `analyze-nsys` on a terminal, as CSV, as JSON, and in files."""
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +14,22 @@ import msgspec
 
 from ..record.errors import UserError
 from ..record.units import NOT_MEASURED
-from .tables import Cell, Column, Table, print_table, print_text, terminal
+from .tables import Cell, Column, Table, print_all, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.export import Export
     from ..analyzers.nsys.reports import Asked, Report, ReportColumn, Row
 
+_NAMES = ("Name", "Operation", "Range", "NVTX Range", "Kernel Name", "API Name", "API Function", "Virtual Address")
+_ASIDE = ("RangeStack", "NameTree", "Thread Name", "API Function")
+"""Columns of texts that may be long; those of the second go first where a terminal is narrow."""
+_GOES = (
+    (0, r"Time \(%\)|Total (?:Proj )?(?:Time )?\(|^(?:Kernel |Projected )?(?:Start|Dur)|^Count|^Num Calls|Inst"),
+    (4, "StdDev"),
+    (3, "Min|Max"),
+    (1, "Avg|Med|Strm|Bytes"),
+)
+"""How soon a column of numbers goes where a terminal is narrow (0: never), by what its heading has; others 2."""
 TimeUnit = Literal["nsec", "usec", "msec", "seconds"]
 
 _UNITS = {"nsec": ("ns", 1, 0), "usec": ("us", 10**3, 3), "msec": ("ms", 10**6, 6), "seconds": ("s", 10**9, 9)}
@@ -105,12 +116,13 @@ class Printer:
 
     def tables(self, top: int) -> None:
         """To stdout for people, `top` rows of each (0: all)."""
-        console = terminal()
-        for answer in self.answers:
-            if answer.missing:
-                print_text(f"{answer.title}: {NOT_MEASURED}; {answer.missing}\n", console)
-            else:
-                print_table(self._table(answer, answer.rows(), top), console)
+        parts = (
+            f"{answer.title}: {NOT_MEASURED}; {answer.missing}"
+            if answer.missing
+            else self._table(answer, answer.rows(), top)
+            for answer in self.answers
+        )
+        print_all(parts, terminal())
 
     def files(self, folder: Path, stem: str, *, force: bool) -> None:
         """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten."""
@@ -157,15 +169,21 @@ class Printer:
 
     def _table(self, answer: Answer, rows: Iterable["Row"], top: int) -> Table:
         columns = self._columns(answer)
-        last = len(columns) - 1
+        texts = {*_NAMES, *_ASIDE}
         kept = list(islice(rows, top or None))
         is_cut = len(rows) > len(kept) if isinstance(rows, list) else len(kept) == top
         of = f" of {len(rows)}" if isinstance(rows, list) else ""
         return Table(
             title=f"{answer.title} ({answer.label})" + (f": the first {top}{of}" if is_cut else ""),
             columns=[
-                Column(name=column.heading, heading=column.heading, right=index != last, fold=index == last)
-                for index, column in enumerate(columns)
+                Column(
+                    name=column.heading,
+                    heading=column.heading,
+                    right=column.heading not in texts,
+                    fold=column.heading in texts,
+                    less=_less(column.heading),
+                )
+                for column in columns
             ],
             rows=[
                 [
@@ -178,6 +196,12 @@ class Printer:
         )
 
 
+def _less(heading: str) -> int:
+    if heading in _ASIDE:
+        return 5
+    return 0 if heading in _NAMES else next((soon for soon, words in _GOES if re.search(words, heading)), 2)
+
+
 def answerable(title: str, rows: Iterable[tuple[str, str | None, str]]) -> Table:
     """Reports by name, what speaks against each, or None, and what each is."""
     return Table(
@@ -185,7 +209,7 @@ def answerable(title: str, rows: Iterable[tuple[str, str | None, str]]) -> Table
         columns=[
             Column(name="report", heading="report", right=False),
             Column(name="answer", heading="can it?", right=False),
-            Column(name="title", heading="what it is", right=False),
+            Column(name="title", heading="what it is", right=False, less=1),
         ],
         rows=[(name, against or "yes", what) for name, against, what in rows],
     )

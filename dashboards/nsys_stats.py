@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ..record.errors import ConfigError
 from ..record.units import NOT_MEASURED, show_count, show_ns, show_pct
 from .nsys_reports import Answer, answerable
-from .tables import Column, Table, first_of, print_table, print_text, share_pct, terminal
+from .tables import Column, Table, first_of, print_all, print_table, share_pct, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.printed import Printed
@@ -38,22 +38,20 @@ def _against(table: "StatsTable | None") -> str | None:
 
 def show(printed: "Printed", top: int | None) -> None:
     """The default view: kinds of work, and the most telling sums; `top` rows of each (0: all)."""
-    console = terminal()
-    print_text(
+    print_all(_parts(printed, top), terminal())
+
+
+def _parts(printed: "Printed", top: int | None) -> Iterator[Table | str]:
+    yield (
         f"{printed.path.name} is what nsys stats printed. It has sums only: the span, idle time, exposed communication "
-        "and steps need the report or its export.\n",
-        console,
+        "and steps need the report or its export."
     )
     kinds = printed.kinds()
     whole = sum(row.total_ns for row in kinds)
     if kinds:
         told = ", ".join(f"{row.kind} {show_pct(share_pct(row.total_ns, whole))}" for row in kinds)
-        print_text(f"Kinds of work, of the time of kernels: {told}\n", console)
-    for part in _sums(printed, top):
-        if isinstance(part, Table):
-            print_table(part, console)
-        else:
-            print_text(f"{part}\n", console)
+        yield f"Kinds of work, of the time of kernels: {told}"
+    yield from _sums(printed, top)
 
 
 def of_text(printed: "Printed", names: Iterable[str]) -> list[Answer]:
@@ -122,8 +120,8 @@ def _sum(title: str, rows: "list[dict[str, Value]]", *, with_kind: bool) -> Tabl
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
             Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns),
-            Column(name="median_ns", heading="median", show=show_ns),
+            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
+            Column(name="median_ns", heading="median", show=show_ns, less=1),
             *kind,
             Column(name="name", heading="name", right=False, fold=True),
         ],
