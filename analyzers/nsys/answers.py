@@ -50,7 +50,7 @@ def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
 
 
 def _rank(rank: int, export: Export, host: Host) -> NsysRank:
-    work, names = host.work, export.device_names()
+    work, names = host.work, export.gpu_names()
     devices: list[NsysDevice] = []
     steps: list[StepTime] = []
     for device in np.unique(work.device).tolist():

@@ -140,24 +140,31 @@ class Export:
         return dict(enumerate(old, start=1))
 
     def device_names(self) -> dict[int, str]:
-        """CUDA device → the GPU's name, for those that the export lists.
+        """CUDA's number of a device in its process, `deviceId` of kernels and copies → the GPU's name.
 
-        `deviceId` of kernels and copies is the number that CUDA gives a GPU in the process. TARGET_INFO_CUDA_DEVICE
-        says which GPU that is, by process; where it is missing (before 2025) `cuDevice` does. `id` counts GPUs in an
-        order of nsys' own: in one export of four GPUs it runs against CUDA's. A device that is GPUs of several names in
-        different processes has none here.
+        Which GPU that is TARGET_INFO_CUDA_DEVICE says, by process; before 2025 `cuDevice` does. `id` counts GPUs in an
+        order of nsys' own: in one export of four GPUs it runs against CUDA's. A number that means GPUs of several names
+        in different processes has none here.
         """
         has = self.tables.get("TARGET_INFO_GPU", set())
-        if "name" not in has:
-            return {}
-        rows: list[tuple[Any, Any]] = []
-        if "id" in has and {"gpuId", "cudaId"} <= self.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
-            joined = "TARGET_INFO_CUDA_DEVICE JOIN TARGET_INFO_GPU ON id = gpuId"
-            rows = self.small(f"SELECT DISTINCT cudaId, name FROM {joined}")
+        if self._tells_gpus and "id" in has:
+            return self._named("cudaId", "TARGET_INFO_CUDA_DEVICE JOIN TARGET_INFO_GPU ON id = gpuId")
         number = next((column for column in ("cuDevice", "id", "deviceId") if column in has), None)
-        if not rows and number:
-            rows = self.small(f"SELECT DISTINCT {number}, name FROM TARGET_INFO_GPU")
-        named = [(int(device), str(name)) for device, name in rows if isinstance(device, int) and device >= 0 and name]
+        return self._named(number) if number else {}
+
+    def gpu_names(self) -> dict[int, str]:
+        """The same by the number that `columns.read_activities` gives a device: nsys' own where processes tell it."""
+        return self._named("id") if self._tells_gpus else self.device_names()
+
+    @property
+    def _tells_gpus(self) -> bool:
+        return {"gpuId", "cudaId", "pid"} <= self.tables.get("TARGET_INFO_CUDA_DEVICE", set())
+
+    def _named(self, number: str, table: str = "TARGET_INFO_GPU") -> dict[int, str]:
+        if not {"name", number} <= self.tables.get("TARGET_INFO_GPU", set()) | {"cudaId"}:
+            return {}
+        rows = self.small(f"SELECT DISTINCT {number}, name FROM {table}")
+        named = [(device, str(name)) for device, name in rows if isinstance(device, int) and device >= 0 and name]
         times = Counter(device for device, _ in named)
         return {device: name for device, name in named if times[device] == 1}
 
