@@ -6,9 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import duckdb
 import pytest
-from nsys_export import Made
+from nsys_export import Made, as_parquet
 from nsys_fuzz import write_export
 
 from stepscope.analyzers.nsys.answers import answers
@@ -31,25 +30,6 @@ def a_report(folder: Path, name: str = "run.nsys-rep") -> Path:
     path = folder / name
     path.write_bytes(b"a report")
     return path
-
-
-def as_parquet(export: Path, folder: Path) -> Path:
-    """The export as `nsys export --type parquetdir` lays it out: a file a table, ids of threads unsigned."""
-    folder.mkdir()
-    with closing(sqlite3.connect(export)) as source, duckdb.connect() as database:
-        tables = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            found = source.execute(f'PRAGMA table_info("{table}")').fetchall()
-            kinds = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "TEXT": "VARCHAR"}
-            columns = {row[1]: kinds[row[2]] for row in found}
-            columns |= {name: "UBIGINT" for name in columns if name in ("globalTid", "globalPid")}
-            rows = source.execute(f'SELECT * FROM "{table}"').fetchall()
-            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-            database.execute(f'CREATE TABLE "{table}" ({listed})')
-            if rows:
-                database.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)
-            database.execute(f"""COPY "{table}" TO '{folder / table}.parquet' (FORMAT parquet)""")
-    return folder
 
 
 @pytest.fixture

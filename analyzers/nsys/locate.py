@@ -65,6 +65,12 @@ def is_stats_text(path: Path) -> bool:
     return path.suffix.lower() in STATS_SUFFIXES and path.is_file()
 
 
+def is_parquet_export(folder: Path) -> bool:
+    """Whether a folder is one export of the type parquetdir, by its name or what is in it."""
+    named = folder.name.endswith(_PARQUET_SUFFIX) and folder.is_dir()
+    return named or (folder / "StringIds.parquet").is_file()
+
+
 def _looks_printed(path: Path) -> bool:
     """Whether a text in a folder, where others may lie too, has what `nsys stats` prints in its beginning."""
     if not is_stats_text(path):
@@ -90,7 +96,7 @@ def _groups(path: Path) -> list[list[Path]]:
         if not path.exists():
             raise TraceError(path, "no such file")
         return [[path]]
-    if path.name.endswith(_PARQUET_SUFFIX) or (path / "StringIds.parquet").is_file():
+    if is_parquet_export(path):
         return [[path]]
     if path.name.endswith("_arwdir"):
         raise TraceError(path, _other("_arwdir"))
@@ -102,7 +108,7 @@ def _in_folder(folder: Path) -> list[list[Path]]:
     names: dict[str, Path] = {}
     tables: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.endswith(_PARQUET_SUFFIX):
+        if is_parquet_export(path):
             names.setdefault(path.name.removesuffix(_PARQUET_SUFFIX), path)
         elif path.suffix in REPORT_SUFFIXES:
             names[path.stem] = path
