@@ -109,7 +109,8 @@ def print_all(parts: Iterable[Table | str], console: Console) -> None:
         if is_text:
             console.print()
     if left_out:
-        print_text(Text(f"Too narrow for: {', '.join(left_out)}. In a pipe nothing is cut.\n", style="dim"), console)
+        told = f"Too narrow for: {', '.join(left_out)} (in a pipe nothing is cut).\n"
+        print_text(Text(told, style="dim"), console)
 
 
 def print_table(table: Table, console: Console) -> list[str]:

@@ -305,7 +305,9 @@ def test_one_file_that_cannot_be_cleaned_does_not_keep_a_folder_from_being_copie
 def test_a_file_that_is_no_capture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (tmp_path / name).write_text('{"words": 1}')
     assert main(["scrub", str(tmp_path / name)]) == 1
-    assert "exports (.sqlite, *_pqtdir), traces (.json, .json.gz), run folders can be scrubbed" in capsys.readouterr().err
+    assert (
+        "exports (.sqlite, *_pqtdir), traces (.json, .json.gz), run folders can be scrubbed" in capsys.readouterr().err
+    )
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

@@ -53,7 +53,7 @@ def test_what_was_planted_in_a_parquet_export_is_in_no_cell_of_the_copy(folder: 
 def test_the_same_is_taken_out_of_both_kinds_of_export(folder: Path) -> None:
     of_parquet = scrub(folder, folder.with_name("y_pqtdir"), force=False)
     of_sqlite = scrub(folder.with_name("x.sqlite"), folder.with_name("y.sqlite"), force=False)
-    assert +of_parquet.removed == +of_sqlite.removed
+    assert of_parquet.removed == of_sqlite.removed
     with closing(sqlite3.connect(of_sqlite.output)) as database:
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             rows = database.execute(f'SELECT * FROM "{table}"').fetchall()
@@ -68,7 +68,7 @@ def test_the_copy_answers_as_the_original_and_a_second_scrub_finds_nothing(folde
     assert "carries-environment" in [finding.code for finding in old.findings]
     assert "carries-environment" not in [finding.code for finding in new.findings]
     again = scrub(once.output, folder.with_name("twice_pqtdir"), force=False)
-    assert not +again.removed
+    assert not again.removed
     for path in once.output.iterdir():
         assert pq.read_table(path).equals(pq.read_table(again.output / path.name))
 

@@ -110,7 +110,7 @@ def _named(rows: pa.Table, table: str, cleaner: Cleaner) -> pa.Table:
                 continue
             gone = becomes is None
             new = becomes(values[at]) if becomes else values[at]
-            cleaner.removed[kind] += int(gone or new != values[at])
+            _count(cleaner, kind, int(gone or new != values[at]))
             values[at] = new
         if not gone:
             kept.append(at)
@@ -124,7 +124,7 @@ def _of_profiled(rows: pa.Table, table: str, profiled: set[int], cleaner: Cleane
     if column not in rows.column_names:
         return rows
     mask = [id is not None and (id >> _PROCESS_BITS) & _SAME_PROCESS in profiled for id in rows[column].to_pylist()]
-    cleaner.removed["name of another process"] += mask.count(False)
+    _count(cleaner, "name of another process", mask.count(False))
     return rows.filter(pa.array(mask, pa.bool_()))
 
 
@@ -138,8 +138,14 @@ def _without_output(rows: pa.Table, table: str, printed: set[int], cleaner: Clea
     else:
         return rows
     values = _bytes(rows[column])
-    cleaner.removed[PROGRAM_OUTPUT] += sum(bool(value) and out for value, out in zip(values, is_output, strict=True))
+    gone = sum(bool(value) and out for value, out in zip(values, is_output, strict=True))
+    _count(cleaner, PROGRAM_OUTPUT, gone)
     return _put(rows, column, [b"" if value and out else value for value, out in zip(values, is_output, strict=True)])
+
+
+def _count(cleaner: Cleaner, kind: str, rows: int) -> None:
+    if rows:
+        cleaner.removed[kind] += rows
 
 
 def _profiled(folder: Path) -> set[int]:
