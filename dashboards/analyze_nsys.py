@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,7 @@ def analyze_nsys(
     """
     from ..analyzers.nsys.export import Export
     from ..analyzers.nsys.find import find_files
-    from ..analyzers.nsys.locate import locate_export
+    from ..analyzers.nsys.locate import with_doubt
     from ..analyzers.nsys.reports import REPORTS
     from ..analyzers.nsys.reports import report as report_called
 
@@ -79,7 +80,9 @@ def analyze_nsys(
     if (timeunit != "nsec" or filter_time or filter_nvtx or device) and not (chosen or output):
         raise ConfigError("--timeunit, --filter-time, --filter-nvtx and --device are for reports; name one: --report")
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
-        paths = [locate_export(path, Path(scratch)) for path in find_files(files)]
+        located = [with_doubt(path, Path(scratch)) for path in find_files(files)]
+        paths = [path for path, _ in located]
+        _say(doubt for _, doubt in located if doubt)
         if not (chosen or list_reports or output):
             _print_answers(paths, format, top)
             return
@@ -89,6 +92,7 @@ def analyze_nsys(
             if list_reports:
                 print_table(answerable(export, REPORTS), terminal())
                 return
+            _say(filter(None, [export.doubt]))
             asked = _asked(export, filter_time, filter_nvtx, device)
             printer = Printer(export=export, reports=chosen or list(REPORTS), asked=asked, unit=timeunit)
             if output is not None:
@@ -100,6 +104,12 @@ def analyze_nsys(
             else:
                 printer.tables(_ROWS if top is None else top)
                 _warn_of_environment(export)
+
+
+def _say(notes: Iterable[str]) -> None:
+    """Each on stderr, so that what is on stdout stays what a program may read."""
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
 
 
 def _print_answers(paths: list[Path], format: Format, top: int | None) -> None:
@@ -126,7 +136,6 @@ def _asked(export: "Export", filter_time: str | None, filter_nvtx: str | None, d
 
 def _warn_of_environment(export: "Export") -> None:
     if export.carries_environment:
-        sys.stderr.write(
-            f"note: {export.path.name} carries the profiled program's environment variables; "
-            f"before you send it on: stepscope scrub {export.path.name}\n"
-        )
+        name = export.path.name
+        carries = f"{name} carries the profiled program's environment variables"
+        _say([f"{carries}; before you send it on: stepscope scrub {name}"])

@@ -1,6 +1,7 @@
 """The reports of `analyze-nsys` on a terminal, as CSV, as JSON, and in files."""
 
 import csv
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -81,7 +82,10 @@ class Printer:
                 print_table(self._table(report, rows, top), console)
 
     def files(self, folder: Path, *, force: bool) -> None:
-        """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten."""
+        """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten.
+
+        No file of an earlier time stays where the export cannot answer: it would be taken for this one's.
+        """
         paths = {report.label: folder / f"{self.export.path.stem}_{report.label}.csv" for report in self.reports}
         taken = [str(path) for path in paths.values() if path.exists()]
         if taken and not force:
@@ -90,10 +94,17 @@ class Printer:
         for report in self.reports:
             if line := self._lacking(report):
                 sys.stderr.write(f"skipped {report.label}: {line}\n")
+            paths[report.label].unlink(missing_ok=True)
         for report, rows in self._answered():
-            with paths[report.label].open("w", encoding="utf-8", newline="") as file:
-                _write_csv(file, self._columns(report), self._in_unit(report, rows))
-            sys.stdout.write(f"{paths[report.label]}\n")
+            path = paths[report.label]
+            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+            try:
+                with beside.open("w", encoding="utf-8", newline="") as file:
+                    _write_csv(file, self._columns(report), self._in_unit(report, rows))
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+            sys.stdout.write(f"{path}\n")
 
     def _answered(self) -> Iterator[tuple["Report", Iterable["Row"]]]:
         for report in self.reports:

@@ -9,7 +9,7 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_p
 from .tables import Cell, Column, Table, first_of, print_table, share_pct
 
 if TYPE_CHECKING:
-    from ..analyzers.nsys.result import NsysRank, NsysReport
+    from ..analyzers.nsys.result import DevicesTotal, NsysDevice, NsysRank, NsysReport
     from ..analyzers.skew import Skew
 
 LONG, SHORT = 6, 4
@@ -71,17 +71,24 @@ def _devices(report: "NsysReport") -> Table:
         ],
         rows=[
             (
-                rank.rank,
-                device.device,
+                rank,
+                gpu,
                 device.span_ns,
                 *(_of_span(getattr(device, part), device.span_ns) for part in parts),
                 device.comm_overlapped_ns,
                 "no GEMM" if device.fp8_gemm_pct is None else show_pct(device.fp8_gemm_pct),
             )
-            for rank in report.ranks
-            for device in rank.devices
+            for rank, gpu, device in _rows_of_devices(report)
         ],
     )
+
+
+def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "NsysDevice | DevicesTotal"]]:
+    """Each with its rank and number, and where there are several what they sum to."""
+    for rank in report.ranks:
+        yield from ((rank.rank, device.device, device) for device in rank.devices)
+    if report.total and report.total.devices > 1:
+        yield "all", report.total.devices, report.total
 
 
 def _kinds(rank: "NsysRank") -> str:

@@ -27,7 +27,8 @@ __all__ = ["AGAIN", "Export", "check_file", "quoted"]
 _OWN_TABLES = {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "ThreadNames"}
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _ENVIRONMENT = {"META_DATA_CAPTURE": "%ENVIRONMENT_VARIABLE%", "TARGET_INFO_SYSTEM_ENV": "%Environment%"}
-_SCHEMA_MAJOR = 3
+_SCHEMA = (3, 28)
+"""The newest whose tables are known: another major version is another layout, a later minor one may rename columns."""
 _FEW = 500
 
 
@@ -52,10 +53,9 @@ class Export:
         """Name of the report that it was made from, if it says so."""
         self.exported_at = facts.get("EXPORT_TIME_UTC")
         """Such as `2025-12-06T07:51:29`, if it says so."""
-        major = (self.schema_version or "").partition(".")[0]
-        if major.isdecimal() and int(major) > _SCHEMA_MAJOR:
+        if self._schema[0] > _SCHEMA[0]:
             raise TraceError(
-                path, f"has schema {self.schema_version}, newer than this program knows ({_SCHEMA_MAJOR}.x); update it"
+                path, f"has schema {self.schema_version}, newer than this program knows ({_SCHEMA[0]}.x); update it"
             )
 
     def __enter__(self) -> Self:
@@ -72,6 +72,23 @@ class Export:
     def format(self) -> str:
         """The writer in words."""
         return f"nsys {self.product} (schema {self.schema_version})" if self.product else "nsys before 2022"
+
+    @property
+    def doubt(self) -> str | None:
+        """What to doubt in an export that is newer than this program, in sentences."""
+        if self._schema <= _SCHEMA:
+            return None
+        known = f"{_SCHEMA[0]}.{_SCHEMA[1]}"
+        return (
+            f"{self.path.name} has schema {self.schema_version}, and this program knows those up to {known}: what it "
+            "does not find may be there under another name. Update it."
+        )
+
+    @property
+    def _schema(self) -> tuple[int, int]:
+        """Major and minor version; (0, 0) where the file does not say."""
+        found = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", self.schema_version or "")
+        return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
     @property
     def carries_environment(self) -> bool:

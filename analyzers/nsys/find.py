@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _REPORTS = (".nsys-rep", ".qdrep")
-_EXPORT = ".sqlite"
+_EXPORTS = (".sqlite", "_pqtdir")
+"""Of several of one name the first kind counts."""
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -14,10 +15,9 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in paths:
-        inside = sorted(one for one in path.iterdir() if one.suffix in (*_REPORTS, _EXPORT)) if path.is_dir() else []
-        by_stem: dict[str, Path] = {}
-        for one in inside:
-            if one.suffix in _REPORTS or one.stem not in by_stem:
-                by_stem[one.stem] = one
-        found += by_stem.values() or [path]
+        by_name: dict[str, Path] = {}
+        for ending in (*_REPORTS, *_EXPORTS):
+            for one in sorted(path.glob(f"*{ending}")) if path.is_dir() else ():
+                by_name.setdefault(one.name.removesuffix(ending), one)
+        found += [by_name[name] for name in sorted(by_name)] or [path]
     return found

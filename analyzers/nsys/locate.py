@@ -54,13 +54,18 @@ def locate(paths: Sequence[Path], scratch: Path) -> list[Input]:
 
 def locate_export(path: Path, scratch: Path) -> Path:
     """The one export to read for `path`. TraceError where there is none, or several."""
+    return with_doubt(path, scratch)[0]
+
+
+def with_doubt(path: Path, scratch: Path) -> tuple[Path, str | None]:
+    """As `locate_export`, and what the reader should know of it, in a sentence."""
     found = locate([path], scratch)
     if len(found) > 1:
         names = ", ".join(one.named.name for one in found)
         raise TraceError(path, f"holds several reports; name one: {names}")
     if found[0].export is None:
         raise TraceError(path, "is what nsys stats printed, and this needs the report or its export")
-    return found[0].export
+    return found[0].export, found[0].note
 
 
 def is_stats_text(path: Path) -> bool:
