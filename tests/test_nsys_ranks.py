@@ -99,7 +99,11 @@ def test_files_are_ranks_by_the_number_in_their_name_where_each_has_its_own() ->
 def test_a_folder_is_all_reports_in_it_each_once(tmp_path: Path) -> None:
     for name in ("b.sqlite", "a.nsys-rep", "a.sqlite", "notes.txt"):
         (tmp_path / name).touch()
-    assert find_files([tmp_path]) == [tmp_path / "a.nsys-rep", tmp_path / "b.sqlite"]
+    for name in ("a_pqtdir", "b_pqtdir", "c_pqtdir"):
+        (tmp_path / name).mkdir()
+    names = [path.name for path in find_files([tmp_path])]
+    assert names == ["a.nsys-rep", "b.sqlite", "c_pqtdir"]
+    assert find_files([tmp_path / "c_pqtdir"]) == [tmp_path / "c_pqtdir"]
     empty = tmp_path / "empty"
     empty.mkdir()
     assert find_files([empty]) == [empty]
