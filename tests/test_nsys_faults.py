@@ -280,3 +280,17 @@ def test_kernels_dropped_at_a_sessions_start_are_missed_by_their_launches(tmp_pa
     found = the("launches-without-activity", report_of(made, tmp_path))
     assert found.evidence == {"rank": 0, "launches": 100, "without_activity": 40}
     assert "40 of 100 kernel launches have no kernel" in found.text
+
+
+def test_the_environment_of_another_process_among_the_strings_is_told_and_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Made().kernel(0, 10)
+    made.string("SHELL=/bin/sh\0PATH=/usr/bin\0HOME=/home/somebody\0TOKEN=secret-value\0")
+    path = made.write(tmp_path / "x.sqlite")
+    assert the("carries-environment", answers([path])).severity == "warning"
+    for words in ([], ["--format", "json"], ["--report", "cuda_gpu_kern_sum"], ["--list"]):
+        assert analyze_nsys_main([str(path), *words]) == 0
+        said = capsys.readouterr()
+        assert "secret-value" not in said.out + said.err
+        assert "somebody" not in said.out + said.err

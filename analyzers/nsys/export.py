@@ -27,6 +27,8 @@ __all__ = ["AGAIN", "Export", "check_file", "quoted"]
 _OWN_TABLES = {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "ThreadNames"}
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _ENVIRONMENT = {"META_DATA_CAPTURE": "%ENVIRONMENT_VARIABLE%", "TARGET_INFO_SYSTEM_ENV": "%Environment%"}
+_ENVIRONMENT_STRING = """SELECT 1 FROM StringIds WHERE instr(value, 'PATH=') > 0
+    AND (instr(value, 'HOME=') > 0 OR instr(value, 'PWD=') > 0) LIMIT 1"""
 _SCHEMA = (3, 28)
 """The newest whose tables are known: another major version is another layout, a later minor one may rename columns."""
 _FEW = 500
@@ -92,12 +94,13 @@ class Export:
 
     @property
     def carries_environment(self) -> bool:
-        """Whether the profiled program's environment variables are in the file."""
-        return any(
+        """Whether environment variables are in the file: the profiled program's, or other processes' as one string."""
+        named = any(
             {"name", "value"} <= self.tables.get(table, set())
             and self.small(f"SELECT 1 FROM {table} WHERE name LIKE '{like}' AND value <> '' LIMIT 1")
             for table, like in _ENVIRONMENT.items()
         )
+        return named or (self._has_strings and bool(self.small(_ENVIRONMENT_STRING)))
 
     def table(self, name: str) -> str | None:
         """The table called `name`, or its highest version (`name_V2`); None where it is absent or empty."""
