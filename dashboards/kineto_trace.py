@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..record.units import show_count, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, Top, csv_text, first_of, json_text, print_table, share_pct, terminal
+from .tables import (
+    Cell,
+    Column,
+    Format,
+    Table,
+    Top,
+    csv_text,
+    first_of,
+    json_text,
+    print_line,
+    print_table,
+    share_pct,
+    terminal,
+)
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -54,7 +67,7 @@ def trace(
         for table in tables(report, top):
             print_table(table, console)
         for finding in report.findings:
-            console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+            print_line(f"{finding.severity}: {finding.text}", console)
 
 
 def tables(report: "TimelineReport", top: int) -> list[Table]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import msgspec
 
 from ..record.errors import UserError
-from .tables import Cell, Column, Table, print_table, terminal
+from .tables import Cell, Column, Table, print_line, print_table, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.export import Export
@@ -77,7 +77,7 @@ class Printer:
             rows = report.stream(self.export, self.asked)
             if rows is None:
                 text = f"{report.title}: not measured; {self._lacking(report)}\n"
-                console.print(text, markup=False, soft_wrap=True)
+                print_line(text, console)
             else:
                 print_table(self._table(report, rows, top), console)
 

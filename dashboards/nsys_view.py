@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
-from .tables import Cell, Column, Table, first_of, print_table, share_pct
+from .tables import Cell, Column, Table, first_of, print_line, print_table, share_pct
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.result import DevicesTotal, NsysDevice, NsysRank, NsysReport
@@ -24,9 +24,9 @@ def show(report: "NsysReport", console: Console, top: int | None) -> None:
         if isinstance(part, Table):
             print_table(part, console)
         else:
-            console.print(part + "\n", markup=False, soft_wrap=True)
+            print_line(part + "\n", console)
     for finding in report.findings:
-        console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+        print_line(f"{finding.severity}: {finding.text}", console)
 
 
 def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:

@@ -113,6 +113,12 @@ def print_text(text: str | Text, console: Console) -> None:
     console.print(text, markup=False)
 
 
+def print_line(text: str, console: Console) -> None:
+    """Words that may quote an input, as they are but for what would steer a terminal; not broken."""
+    safe = "\n".join(map(_printable, text.split("\n")))
+    console.print(safe, markup=False, soft_wrap=True)
+
+
 def _parts(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[list[int]]:
     """Which columns are drawn beside each other."""
     needed = [_least(column, wide) + _GAP for column, wide in zip(columns, widths, strict=True)]

@@ -294,3 +294,16 @@ def test_the_environment_of_another_process_among_the_strings_is_told_and_not_sh
         said = capsys.readouterr()
         assert "secret-value" not in said.out + said.err
         assert "somebody" not in said.out + said.err
+
+
+def test_nothing_in_a_name_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "evil\x1b[31m\x07\x9b2J\r\nline"
+    made = Made().kernel(0, 100, name).range(0, 400, name).call(120, 149, name).launch(150, 160, 170, name, corr=1)
+    for late in range(180, 190):
+        made.kernel(late, late + 5, name)
+    path = made.write(tmp_path / "x.sqlite")
+    for words in ([], ["--report", "cuda_gpu_kern_sum,nvtx_sum,cuda_api_sum"]):
+        assert analyze_nsys_main([str(path), *words]) == 0
+        out = capsys.readouterr().out
+        assert "evil·[31m" in out
+        assert [char for char in out if not char.isprintable() and char != "\n"] == []
