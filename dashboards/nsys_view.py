@@ -47,8 +47,7 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
         yield _launches(rank)
         if rank.collectives:
             yield _collectives(rank)
-        if rank.metrics:
-            yield _metrics(rank)
+        yield _metrics(rank)
         yield (
             _transfers(rank, top)
             if rank.transfers
@@ -255,7 +254,9 @@ def _collectives(rank: "NsysRank") -> str:
 
 
 def _metrics(rank: "NsysRank") -> str:
-    told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in (rank.metrics or [])[:LONG])
+    if not rank.metrics:
+        return f"GPU metrics{_place(rank)}: {NOT_MEASURED}; --gpu-metrics-devices=all samples them"
+    told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in rank.metrics[:LONG])
     return f"GPU metrics{_place(rank)}, means over the capture: {', '.join(told)}"
 
 

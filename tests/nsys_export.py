@@ -23,6 +23,7 @@ _COLUMNS = {
     "TARGET_INFO_GPU_METRICS": "typeId, metricId, metricName",
     "GPU_METRICS": "timestamp, typeId, metricId, value",
     "META_DATA_EXPORT": "name, value",
+    "EXPORT_META_DATA": "name, value",
 }
 
 

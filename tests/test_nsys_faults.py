@@ -201,6 +201,23 @@ def test_ranges_of_a_table_of_a_later_version_count(tmp_path: Path) -> None:
     assert [(row.name, row.inclusive_ns) for row in projection.ranges] == [("step", 10)]
 
 
+def test_a_ranges_text_may_be_its_own_or_that_of_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Made().range(0, 10, "inline").launch(5, 100, 110, corr=1).launch(15, 120, 125, corr=2)
+    made.range(10, 20, "", textId=made.string("by id"))
+    projection = report_of(made, tmp_path).ranks[0].projection
+    assert projection is not None
+    assert [(row.name, row.inclusive_ns) for row in projection.ranges] == [("inline", 10), ("by id", 5)]
+    assert analyze_nsys_main([str(tmp_path / "x.sqlite"), "--report", "nvtx_sum", "--format", "csv"]) == 0
+    assert [line.rpartition(",")[2] for line in capsys.readouterr().out.splitlines()[1:]] == [":by id", ":inline"]
+
+
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_the_schema_version_is_read_where_each_version_of_nsys_puts_it(tmp_path: Path, table: str) -> None:
+    made = Made().kernel(0, 10).add(table, name="EXPORT_SCHEMA_VERSION", value="2.9.1")
+    made.add(table, name="EXPORT_PRODUCT_VERSION", value="2022.1.1.61")
+    assert report_of(made, tmp_path).ranks[0].format == "nsys 2022.1.1.61 (schema 2.9.1)"
+
+
 def test_communication_that_compute_covers_in_part_is_exposed_by_the_rest(tmp_path: Path) -> None:
     [device] = report_of(Made().kernel(0, 40).kernel(0, 100, ALL_REDUCE, streamId=20), tmp_path).ranks[0].devices
     assert (device.comm_overlapped_ns, device.comm_exposed_ns) == (40, 60)
