@@ -31,8 +31,8 @@ def metric_summaries(export: Export) -> list[MetricSummary] | None:
     ):
         return None
     rows = export.small(
-        f"""SELECT typeId, metricId, count(*), avg(value), max(value) FROM "{samples}" WHERE value IS NOT NULL
-            GROUP BY typeId, metricId"""
+        f"""SELECT typeId, metricId, count(*), avg(CAST(value AS DOUBLE)), max(CAST(value AS DOUBLE)) FROM "{samples}"
+            WHERE value IS NOT NULL GROUP BY typeId, metricId"""
     )
     named = {
         (kind, metric): str(name)
@@ -60,8 +60,9 @@ def message_sizes(export: Export) -> dict[str, Sizes]:
         return {}
     name = _text("text", "textId", columns)
     rows = export.small(
-        f"""SELECT called, payload FROM (SELECT {name} AS called, {_text("jsonText", "jsonTextId", columns)} AS payload
-            FROM "{table}") WHERE payload LIKE '%Message size%' AND called LIKE 'nccl%'"""
+        f"""SELECT called, payload FROM (SELECT CAST({name} AS TEXT) AS called,
+            CAST({_text("jsonText", "jsonTextId", columns)} AS TEXT) AS payload FROM "{table}")
+            WHERE payload LIKE '%Message size%' AND called LIKE 'nccl%'"""
     )
     found: dict[str, Sizes] = {}
     for called, payload in rows:

@@ -151,10 +151,20 @@ class Export:
         listed = ", ".join(map(str, wanted)) or "NULL"
         return dict(self.small(f"SELECT id, value FROM StringIds WHERE id IN ({listed})"))
 
+    def words(self, table: str, *, number: str = "id", text: str = "label") -> dict[int, str]:
+        """Number → text of a small table; {} where it is absent. Numbers and texts, whatever a damaged one holds."""
+        if not {number, text} <= self.tables.get(table, set()):
+            return {}
+        rows = self.small(
+            f"""SELECT CAST({number} AS INTEGER), CAST({text} AS TEXT) FROM {table}
+                WHERE {number} IS NOT NULL AND CAST({text} AS TEXT) <> ''"""
+        )
+        return dict(rows)
+
     def copy_labels(self) -> dict[int, str]:
         """copyKind → words: as the export has them, else as versions before 2022 printed them."""
-        if {"id", "label"} <= self.tables.get("ENUM_CUDA_MEMCPY_OPER", set()):
-            return {int(kind): str(label) for kind, label in self.small("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER")}
+        if words := self.words("ENUM_CUDA_MEMCPY_OPER"):
+            return words
         old = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
         return dict(enumerate(old, start=1))
 

@@ -5,7 +5,6 @@ activity is the one that launched it; correlation ids repeat over processes, so 
 """
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -146,7 +145,7 @@ def _joined(parts: list[pa.Table | None], schema: pa.Schema) -> pa.Table:
 def _session_start(export: Export) -> int | None:
     if "utcEpochNs" not in export.tables.get("TARGET_INFO_SESSION_START_TIME", ()):
         return None
-    rows = export.small("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
+    rows = export.small("SELECT CAST(utcEpochNs AS INTEGER) FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
     return int(rows[0][0]) if rows and rows[0][0] else None
 
 
@@ -154,10 +153,7 @@ def device_names(export: Export) -> dict[int, str]:
     """GPU number → name, for those that the export lists."""
     has = export.tables.get("TARGET_INFO_GPU", set())
     number = next((name for name in ("id", "deviceId") if name in has), None)
-    if number is None or "name" not in has:
-        return {}
-    rows: list[tuple[Any, Any]] = export.small(f"SELECT {number}, name FROM TARGET_INFO_GPU")
-    return {int(device): str(name) for device, name in rows if device is not None and name}
+    return export.words("TARGET_INFO_GPU", number=number, text="name") if number else {}
 
 
 def _findings(export: Export) -> list[Finding]:

@@ -81,22 +81,19 @@ def xyz(x: Value, y: Value, z: Value) -> str:
 
 def memory_kinds(export: Export) -> dict[int, str]:
     """srcKind, dstKind or memKind → words."""
-    if "ENUM_CUDA_MEM_KIND" in export.tables:
-        return {int(kind): str(label) for kind, label in export.small("SELECT id, label FROM ENUM_CUDA_MEM_KIND")}
     kinds = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-    return dict(enumerate(kinds))
+    return export.words("ENUM_CUDA_MEM_KIND") or dict(enumerate(kinds))
 
 
 def device_names(export: Export) -> dict[int, str]:
     """Device → its name with the number, as far as the export has one."""
     has = export.tables.get("TARGET_INFO_GPU", set())
     number = next((column for column in ("id", "deviceId") if column in has), None)
-    if number is None or "name" not in has:
-        return {}
-    gpus = {int(id): str(name) for id, name in export.small(f"SELECT {number}, name FROM TARGET_INFO_GPU") if name}
-    if {"gpuId", "cudaId"} <= export.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
-        devices = export.small("SELECT cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE")
-        return {int(device): gpus[gpu] for device, gpu in devices if gpu in gpus} or gpus
+    gpus = export.words("TARGET_INFO_GPU", number=number, text="name") if number else {}
+    if gpus and {"gpuId", "cudaId"} <= export.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
+        columns = "CAST(cudaId AS INTEGER), CAST(gpuId AS INTEGER)"
+        devices = export.small(f"SELECT {columns} FROM TARGET_INFO_CUDA_DEVICE WHERE cudaId IS NOT NULL")
+        return {device: gpus[gpu] for device, gpu in devices if gpu in gpus} or gpus
     return gpus
 
 

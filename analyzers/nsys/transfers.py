@@ -6,10 +6,9 @@ import msgspec
 
 from .columns import DAY_NS, NO_PID, gpus
 from .export import Export
+from .reports_names import memory_kinds
 
 PAGEABLE, PINNED = "Pageable", "Pinned"
-_MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-"""By number, as exports without the table of words have them."""
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,7 @@ def _of(table_name: str, export: Export) -> list[Transfer]:
         count, total, size = (int(value or 0) for value in sums)
         before = found.get(key, (0, 0, 0))
         found[key] = (before[0] + count, before[1] + total, before[2] + size)
-    directions, memories = export.copy_labels(), _memory_kinds(export)
+    directions, memories = export.copy_labels(), memory_kinds(export)
     return [
         Transfer(
             device=device,
@@ -68,9 +67,3 @@ def _of(table_name: str, export: Export) -> list[Transfer]:
         )
         for (device, direction, source, destination), (count, total, size) in found.items()
     ]
-
-
-def _memory_kinds(export: Export) -> dict[Any, str]:
-    if "ENUM_CUDA_MEM_KIND" in export.tables:
-        return {int(kind): str(text) for kind, text in export.small("SELECT id, label FROM ENUM_CUDA_MEM_KIND")}
-    return dict(enumerate(_MEMORY_KINDS))
