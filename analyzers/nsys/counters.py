@@ -56,7 +56,11 @@ def message_sizes(export: Export) -> dict[str, Sizes]:
     """Collective → its NCCL calls with a size, which NCCL puts into its NVTX ranges and nsys exports as JSON."""
     table = export.table("NVTX_EVENTS")
     columns = export.columns(table) if table else set()
-    if table is None or not columns & {"jsonText", "jsonTextId"}:
+    if table is None:
+        return {}
+    if not {"id", "value"} <= export.tables.get("StringIds", set()):
+        columns = columns - {"textId", "jsonTextId"}  # their texts are not there
+    if not columns & {"text", "textId"} or not columns & {"jsonText", "jsonTextId"}:
         return {}
     name = _text("text", "textId", columns)
     rows = export.small(
