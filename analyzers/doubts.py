@@ -2,7 +2,7 @@
 
 A stream runs one thing after another, so an activity that ends after the next one of its stream has begun was stamped
 late, or overlaps it on purpose (programmatic dependent launch). A launch whose activity is not there was dropped, or
-cut off with the rest of its file.
+cut off with the rest of its file; what a CUDA graph ran is then told as idle.
 """
 
 import numpy as np
@@ -19,6 +19,7 @@ _WORTH_A_WARNING = 0.01
 _AT_A_WINDOWS_EDGE = 10
 """So many launches may lack their activity because the window ended between the two."""
 LAUNCHES_KERNELS = r"LaunchKernel|^cuLaunch|^hip.*Module.*Launch"
+LAUNCHES_GRAPHS = r"^(?:cuda|cu|hip)GraphLaunch"
 
 
 def doubts(timeline: Timeline) -> list[Finding]:
@@ -28,7 +29,9 @@ def doubts(timeline: Timeline) -> list[Finding]:
         work = activities_of(timeline.activities.filter(pc.equal(timeline.activities["rank"], source.rank)))
         if len(work):
             launches = timeline.launches.filter(pc.equal(timeline.launches["rank"], source.rank))
-            found += [overruns(source.rank, work), _unrecorded(source.rank, work, launches)]
+            found.append(overruns(source.rank, work))
+            found.append(unrecorded(source.rank, *_lost(work, launches, LAUNCHES_KERNELS)))
+            found.append(unrecorded_graphs(source.rank, *_lost(work, launches, LAUNCHES_GRAPHS)))
     return [finding for finding in found if finding]
 
 
@@ -37,33 +40,49 @@ def overruns(rank: int, work: Activities) -> Finding | None:
     whole = [entry.what == "graph" for entry in work.labels]
     if any(whole):  # whole graphs run over several streams
         work = work.where(~np.array(whole)[work.label])
-    starts, ends, devices, streams = work.start, work.end, work.device, work.stream
-    order = np.lexsort((ends, starts, streams, devices))
-    starts, ends, devices, streams = starts[order], ends[order], devices[order], streams[order]
-    same_stream = (devices[1:] == devices[:-1]) & (streams[1:] == streams[:-1])
+    work = work.where(work.end > work.start)  # what has no length overlaps nothing
+    # Processes number their streams alike; a column that says nothing is not worth a sort.
+    places = [column for column in (work.stream, work.process, work.device) if len(column) and np.ptp(column)]
+    order = np.lexsort((work.end, work.start, *places))
+    starts, ends = work.start[order], work.end[order]
+    same_stream = np.ones(max(len(order) - 1, 0), dtype=bool)
+    for column in places:
+        same_stream &= column[order][1:] == column[order][:-1]
     late = np.where(same_stream, ends[:-1] - starts[1:], 0)
-    late = late[late > 0]
-    if not len(late):
+    rows = np.flatnonzero(late > 0)
+    if not len(rows):
         return None
-    over_ns, all_ns = int(late.sum()), int((ends - starts).sum())
+    over_ns, all_ns = int(late[rows].sum()), int(work.duration.sum())
+    by_label = np.bincount(work.label[order][rows], weights=late[rows], minlength=len(work.labels))
+    worst = work.labels[int(by_label.argmax())].name
+    shown = " ".join(worst.split())[:80]
     return Finding(
         code="overlap-on-a-stream",
         severity="warning" if over_ns > _WORTH_A_WARNING * all_ns else "info",
-        text=f"Rank {rank}: {len(late)} activities end after the next one of their stream has begun, by "
+        text=f"Rank {rank}: {len(rows)} activities end after the next one of their stream has begun, by "
         f"{show_ns(over_ns)} in all: they were stamped late, or overlap on purpose (programmatic dependent launch). "
-        "Times by kernel, and busy time, may be too high by that much.",
-        evidence={"rank": rank, "activities": len(late), "overlap_ns": over_ns, "summed_ns": all_ns},
+        f"Ended where the next begins, all work takes {show_ns(all_ns - over_ns)} in place of {show_ns(all_ns)}; "
+        f"times by kernel, and busy time, may be too high by the difference. Most of it is of {shown}.",
+        evidence={
+            "rank": rank,
+            "activities": len(rows),
+            "overlap_ns": over_ns,
+            "summed_ns": all_ns,
+            "clipped_ns": all_ns - over_ns,
+            "most_of": worst,
+        },
     )
 
 
-def _unrecorded(rank: int, work: Activities, launches: pa.Table) -> Finding | None:
-    kernels = launches.filter(pc.match_substring_regex(launches["name"].cast(pa.string()), LAUNCHES_KERNELS))
-    kernels = kernels.filter(pc.is_valid(kernels["correlation"]))
+def _lost(work: Activities, launches: pa.Table, which: str) -> tuple[int, int]:
+    """How many launches match the pattern `which`, and how many of them have no activity."""
+    chosen = launches.filter(pc.match_substring_regex(launches["name"].cast(pa.string()), which))
+    chosen = chosen.filter(pc.is_valid(chosen["correlation"]))
     recorded = pa.array(work.correlation[work.correlation != NONE])
     if not len(recorded):
-        return None  # activities do not say which launch they are of
-    known = pc.is_in(kernels["correlation"], value_set=recorded)
-    return unrecorded(rank, len(kernels), len(kernels) - (pc.sum(known).as_py() or 0))
+        return 0, 0  # activities do not say which launch they are of
+    known = pc.is_in(chosen["correlation"], value_set=recorded)
+    return len(chosen), len(chosen) - (pc.sum(known).as_py() or 0)
 
 
 def unrecorded(rank: int, launches: int, lost: int) -> Finding | None:
@@ -75,5 +94,18 @@ def unrecorded(rank: int, launches: int, lost: int) -> Finding | None:
         severity="warning",
         text=f"Rank {rank}: {lost} of {launches} kernel launches have no kernel in the trace. The profiler dropped "
         "them (its buffers were full, or the window ended first) or the file was cut: device times lack theirs.",
+        evidence={"rank": rank, "launches": launches, "without_activity": lost},
+    )
+
+
+def unrecorded_graphs(rank: int, launches: int, lost: int) -> Finding | None:
+    """What to say of `lost` of `launches` CUDA graph launches of which nothing was recorded; one may be at an edge."""
+    if not lost or (lost < launches and lost <= max(1, _WORTH_A_WARNING * launches)):
+        return None
+    return Finding(
+        code="graphs-without-activity",
+        severity="warning",
+        text=f"Rank {rank}: of {lost} of {launches} CUDA graph launches nothing was recorded: what they ran is in no "
+        "sum, and the device seems idle meanwhile. nsys records them with --cuda-graph-trace=node (or =graph).",
         evidence={"rank": rank, "launches": launches, "without_activity": lost},
     )

@@ -16,7 +16,7 @@ _FP8 = r"e4m3|e5m2|f8f8|fp8|float8|(?<![a-z0-9])f8(?![0-9])|mxf8|scaled_mm|nvjet
 _FP4 = r"e2m1|fp4|float4_e|mxf4|nvf4|nvjet_(?:sm\d+_)?oo"
 _GEMM = (
     r"(?<!fb)gemm|(?<![a-z])(?:cutlass|nvjet|sm\d+_xmma)(?![a-z])|xmma|cijk_|splitkreduce|gemv|wgmma|epilogue::impl"
-    r"|(?<![a-z])b?mm_(?:kernel|e\d)|scaled_mm|triton_tem_fused.*mm|triton_mm"
+    r"|(?<![a-z])b?mm_(?:kernel|e\d)|scaled_mm|triton_tem_fused.*mm|triton_mm|matmul"
 )
 
 
@@ -26,7 +26,11 @@ def _named(*parts: str) -> str:
 
 
 KINDS: tuple[tuple[str, str], ...] = (
-    (COMMUNICATION, r"nccl|rccl|all_?reduce_kernel|all_?gather_kernel|reduce_?scatter_kernel|nvshmem|mscclpp|deepep"),
+    (
+        COMMUNICATION,
+        r"nccl|rccl|msccl|all_?reduce_kernel|all_?gather_kernel|reduce_?scatter_kernel|nvshmem|deep_?ep"
+        r"|cross_device_reduce|userbuffers",
+    ),
     ("fp8 cast and scale", rf"{_INDUCTOR}(?:.*(?:{_FP8})|(?=.*_abs_)(?=.*_a?max(?:_|$)))"),
     ("attention", _named(r"flash|fmha|attn|attention|sdpa")),
     ("optimizer", r"adam|sgd(?!emm)|adagrad|lamb(?!da)|fused_?optim|lpnorm|l2norm|multi_tensor_apply"),

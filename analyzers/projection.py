@@ -17,6 +17,7 @@ import numpy as np
 
 from .activities import NONE, Ints
 from .nesting import Nest, Ranges, innermost, main_threads
+from .windows import LaunchTimes, launch_times, twice, windows_of
 
 
 class RangeTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +98,9 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
     owned = owners(launched, ranges, nested)
     owner = owned.owner
     weigh = launched.duration
-    exclusive = _sums(owner, weigh, len(ranges))
-    direct = _with_children(_sums(owned.direct, weigh, len(ranges)), nested.parent)
-    by_time = _with_children(_sums(owned.by_time, weigh, len(ranges)), nested.parent)
-    backward = _backward(ranges, nested, direct)
     known = launched.thread != NONE
+    exclusive = _sums(ranges.name[owner[owner >= 0]].astype(np.int64), weigh[owner >= 0], len(ranges.names))
+    by_name = _by_name(launched, ranges, nested, exclusive)
     return Projection(
         gpu_ns=int(weigh.sum()),
         attributed_ns=int(weigh[owner >= 0].sum()),
@@ -109,10 +108,7 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
         outside_ns=int(weigh[known & (owner < 0)].sum()),
         unlaunched_ns=int(weigh[~known].sum()),
         ranges=sorted(
-            [
-                *_by_name(ranges, nested, exclusive, direct, by_time, backward),
-                *_start_end(start_end, launched),
-            ],
+            [*by_name, *_start_end(start_end, launched)],
             key=lambda row: (-row.inclusive_ns, -row.host_ns, row.name),
         ),
     )
@@ -132,8 +128,8 @@ def _with_children(own: Ints, parent: Ints) -> Ints:
     return np.array(total, dtype=np.int64)
 
 
-def _backward(ranges: Ranges, nested: Nest, inclusive: Ints) -> Ints | None:
-    """For each range the time of the backward functions of what lies in it; None where nothing can be linked.
+def _backward(ranges: Ranges, nested: Nest, on_thread: dict[int, LaunchTimes]) -> Ints | None:
+    """For each name the time of the backward functions of what lies in its ranges; None where nothing can be linked.
 
     The operator that makes a backward function is the last to begin of those with its number, since those that begin
     before it and make none see the same one. Functions within a backward function (recomputation) count with it.
@@ -141,10 +137,16 @@ def _backward(ranges: Ranges, nested: Nest, inclusive: Ints) -> Ints | None:
     links = forward_of(ranges, nested)
     if not links:
         return None
+    inclusive = np.zeros(len(ranges), dtype=np.int64)
+    for thread, times in on_thread.items():
+        rows = ranges.threads[thread]
+        inclusive[rows] = times.within(ranges.start[rows], ranges.end[rows])
     own = np.zeros(len(ranges), dtype=np.int64)
     for function, operator in links.items():
         own[operator] += inclusive[function]
-    return _with_children(own, nested.parent)
+    outermost = ~nested.repeats
+    total = _with_children(own, nested.parent)[outermost]
+    return _sums(ranges.name[outermost].astype(np.int64), total, len(ranges.names))
 
 
 def forward_of(ranges: Ranges, nested: Nest) -> dict[int, int]:
@@ -163,32 +165,42 @@ def forward_of(ranges: Ranges, nested: Nest) -> dict[int, int]:
     return links
 
 
-def _by_name(
-    ranges: Ranges, nested: Nest, exclusive: Ints, direct: Ints, by_time: Ints, backward: Ints | None
-) -> list[RangeTime]:
-    outermost = ~nested.repeats
+def _by_name(launched: Launched, ranges: Ranges, nested: Nest, exclusive: Ints) -> list[RangeTime]:
     size = len(ranges.names)
-
-    def summed(values: Ints, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
-        found: list[int] = _sums(ranges.name[rows].astype(np.int64), values[rows], size).tolist()
-        return found
-
-    everything = np.ones(len(ranges), dtype=bool)
+    windows = windows_of(ranges)
+    on_thread = {
+        thread: launch_times(launched.time[mine], launched.duration[mine])
+        for thread in ranges.threads
+        if len(mine := np.flatnonzero(launched.thread == thread))
+    }
+    direct, by_time = np.zeros(len(windows.start), dtype=np.int64), np.zeros(len(windows.start), dtype=np.int64)
+    for thread, times in on_thread.items():
+        rows = windows.of(thread)
+        direct[rows] = times.within(windows.start[rows], windows.end[rows])
+    doubled = np.zeros(size, dtype=np.int64)
+    for process, main in main_threads(ranges).items():
+        others = np.flatnonzero((launched.thread >> 24 == process) & (launched.thread != main))
+        rows = windows.of(main)
+        times = launch_times(launched.time[others], launched.duration[others])
+        by_time[rows] = times.within(windows.start[rows], windows.end[rows])
+        of_process = {thread: times for thread, times in on_thread.items() if thread >> 24 == process}
+        for name, time_ns in twice(windows, main, of_process).items():
+            doubled[name] += time_ns
+    timed = _sums(windows.name, by_time, size) - doubled
+    inclusive = _sums(windows.name, direct, size) + timed
     counts = np.bincount(ranges.name, minlength=size).tolist()
-    host = summed(ranges.end - ranges.start, outermost)
-    inclusive, timed = summed(direct + by_time, outermost), summed(by_time, outermost)
-    alone = summed(exclusive, everything)
-    later = [None] * size if backward is None else summed(backward, outermost)
+    host = _sums(windows.name, windows.end - windows.start, size)
+    later = _backward(ranges, nested, on_thread)
     return [
         RangeTime(
             name=name,
             style="pushpop",
             count=counts[code],
-            host_ns=host[code],
-            inclusive_ns=inclusive[code],
-            exclusive_ns=alone[code],
-            by_time_ns=timed[code],
-            backward_ns=later[code],
+            host_ns=int(host[code]),
+            inclusive_ns=int(inclusive[code]),
+            exclusive_ns=int(exclusive[code]),
+            by_time_ns=int(timed[code]),
+            backward_ns=None if later is None else int(later[code]),
         )
         for code, name in enumerate(ranges.names)
         if counts[code]

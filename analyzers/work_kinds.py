@@ -1,6 +1,6 @@
 """Kinds of work over devices: GEMMs by the precision they multiply in, the rest by what kernels' names say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -20,14 +20,19 @@ class GemmTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindShare(msgspec.Struct, frozen=True, kw_only=True):
-    """All work of one kind, GEMMs by precision; durations are summed, so that what overlaps counts each."""
+    """All work of one kind, GEMMs by precision; durations are summed, so that what overlaps counts each in the time."""
 
     kind: str
     """As in `kinds`, or `gemm bf16` and the like."""
     count: int
     total_ns: int
     share_pct: float
-    """Of the devices' spans."""
+    """Of the devices' spans, for how long any of it ran: at most 100, whatever overlaps."""
+
+
+def work_kind(name: str, kind: str) -> str:
+    """The kind of work called `name`, with the precision where it is a GEMM's."""
+    return f"gemm {precision_of(name) or 'of unknown precision'}" if is_gemm(kind) else kind
 
 
 def gemm_times(kernels: Sequence[NameTime]) -> list[GemmTime]:
@@ -58,8 +63,8 @@ def fp8_share(gemms: Sequence[GemmTime]) -> float | None:
     return 100 * sum(row.total_ns for row in gemms if row.precision == "fp8") / whole if whole else None
 
 
-def kind_shares(devices: Sequence[DeviceTime]) -> list[KindShare]:
-    """What devices did, by kind, largest first."""
+def kind_shares(devices: Sequence[DeviceTime], covered: Sequence[Mapping[str, int]]) -> list[KindShare]:
+    """What devices did, by kind, largest first; `covered` says for each how many ns of its span each kind covers."""
     span_ns = sum(device.span_ns for device in devices)
     counts: dict[str, int] = {}
     totals: dict[str, int] = {}
@@ -73,7 +78,12 @@ def kind_shares(devices: Sequence[DeviceTime]) -> list[KindShare]:
             counts[kind] = counts.get(kind, 0) + count
             totals[kind] = totals.get(kind, 0) + total
     found = [
-        KindShare(kind=kind, count=counts[kind], total_ns=total, share_pct=100 * total / span_ns if span_ns else 0.0)
+        KindShare(
+            kind=kind,
+            count=counts[kind],
+            total_ns=total,
+            share_pct=100 * sum(one.get(kind, 0) for one in covered) / span_ns if span_ns else 0.0,
+        )
         for kind, total in totals.items()
     ]
     return sorted(found, key=lambda row: (-row.total_ns, row.kind))

@@ -153,8 +153,8 @@ def _of_export(one: "Input", wanted: _Wanted, part: _Part, *, list_reports: bool
             print_table(answerable(f"Reports that {export.path.name} can answer ({export.format})", rows), terminal())
             return
         wanted.print(of_export(export, chosen, part.of(export)), export.path.stem)
-        if one.note:
-            sys.stderr.write(f"warning: {one.note}\n")
+        for doubt in filter(None, [one.note, export.doubt]):
+            sys.stderr.write(f"warning: {doubt}\n")
         if wanted.output is None and wanted.format == "table" and export.carries_environment:
             sys.stderr.write(
                 f"note: {export.path.name} carries the profiled program's environment variables; "

@@ -1,6 +1,7 @@
 """The reports of `analyze-nsys` on a terminal, as CSV, as JSON, and in files."""
 
 import csv
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -125,7 +126,10 @@ class Printer:
         print_all(parts, terminal())
 
     def files(self, folder: Path, stem: str, *, force: bool) -> None:
-        """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten."""
+        """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten.
+
+        No file of an earlier time stays where there is no answer: it would be taken for this one's.
+        """
         paths = {answer.label: folder / f"{stem}_{answer.label}.csv" for answer in self.answers}
         taken = [str(path) for path in paths.values() if path.exists()]
         if taken and not force:
@@ -134,10 +138,17 @@ class Printer:
         for answer in self.answers:
             if answer.missing:
                 sys.stderr.write(f"skipped {answer.label}: {answer.missing}\n")
+            paths[answer.label].unlink(missing_ok=True)
         for answer in self._answered():
-            with paths[answer.label].open("w", encoding="utf-8", newline="") as file:
-                _write_csv(file, self._columns(answer), self._in_unit(answer, answer.rows()))
-            sys.stdout.write(f"{paths[answer.label]}\n")
+            path = paths[answer.label]
+            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+            try:
+                with beside.open("w", encoding="utf-8", newline="") as file:
+                    _write_csv(file, self._columns(answer), self._in_unit(answer, answer.rows()))
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+            sys.stdout.write(f"{path}\n")
 
     def _answered(self) -> list[Answer]:
         return [answer for answer in self.answers if not answer.missing]

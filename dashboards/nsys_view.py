@@ -9,7 +9,7 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_p
 from .tables import Cell, Column, Table, first_of, print_all, print_text, share_pct
 
 if TYPE_CHECKING:
-    from ..analyzers.nsys.result import NsysRank, NsysReport
+    from ..analyzers.nsys.result import DevicesTotal, NsysDevice, NsysRank, NsysReport
     from ..analyzers.projection import Projection
     from ..analyzers.skew import Skew
 
@@ -44,8 +44,7 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
         yield _launches(rank)
         if rank.collectives:
             yield _collectives(rank)
-        if rank.metrics:
-            yield _metrics(rank)
+        yield _metrics(rank)
         yield (
             _transfers(rank, top)
             if rank.transfers
@@ -68,18 +67,25 @@ def _devices(report: "NsysReport") -> Table:
         ],
         rows=[
             (
-                rank.rank,
-                device.device,
+                rank,
+                gpu,
                 device.span_ns,
                 *(_of_span(getattr(device, part), device.span_ns) for part in parts),
                 device.comm_overlapped_ns,
                 "no GEMM" if device.fp8_gemm_pct is None else show_pct(device.fp8_gemm_pct),
             )
-            for rank in report.ranks
-            for device in rank.devices
+            for rank, gpu, device in _rows_of_devices(report)
         ],
     )
     return table.without("rank") if len(report.ranks) == 1 else table
+
+
+def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "NsysDevice | DevicesTotal"]]:
+    """Each with its rank and number, and where there are several what they sum to."""
+    for rank in report.ranks:
+        yield from ((rank.rank, device.device, device) for device in rank.devices)
+    if report.total and report.total.devices > 1:
+        yield "", f"all {report.total.devices}", report.total
 
 
 def _kinds(rank: "NsysRank") -> str:
@@ -258,7 +264,9 @@ def _collectives(rank: "NsysRank") -> str:
 
 
 def _metrics(rank: "NsysRank") -> str:
-    told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in (rank.metrics or [])[:LONG])
+    if not rank.metrics:
+        return f"GPU metrics{_place(rank)}: {NOT_MEASURED}; --gpu-metrics-devices=all samples them"
+    told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in rank.metrics[:LONG])
     return f"GPU metrics{_place(rank)}, means over the capture: {', '.join(told)}"
 
 

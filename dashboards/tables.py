@@ -137,7 +137,9 @@ def print_table(table: Table, console: Console) -> list[str]:
 
 
 def print_text(text: str | Text, console: Console) -> None:
-    """Words as they are, broken between words where the console is a terminal."""
+    """Words as they are but for what would steer a terminal; broken between words where the console is one."""
+    if isinstance(text, str):
+        text = "\n".join(map(_printable, text.split("\n")))
     console.print(text, markup=False)
 
 

@@ -17,6 +17,7 @@ _COLUMNS = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, "
     "dstKind",
     "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId, streamId, correlationId, globalPid, bytes, memKind",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start, end, deviceId, streamId, correlationId, globalPid, syncType",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, globalTid, correlationId, nameId",
     "NVTX_EVENTS": "start, end, eventType, text, textId, globalTid, domainId, jsonText",
     "TARGET_INFO_CUDA_DEVICE": "gpuId, cudaId, pid",
@@ -25,6 +26,7 @@ _COLUMNS = {
     "TARGET_INFO_GPU_METRICS": "typeId, metricId, metricName",
     "GPU_METRICS": "timestamp, typeId, metricId, value",
     "META_DATA_EXPORT": "name, value",
+    "EXPORT_META_DATA": "name, value",
 }
 
 

@@ -42,6 +42,12 @@ CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
 CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
 CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
 CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, id INTEGER NOT NULL, name TEXT, totalMemory INTEGER);
+CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER);
+CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL,
+    metricId INTEGER NOT NULL, metricName TEXT NOT NULL);
+CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL,
+    value INTEGER NOT NULL);
+CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER NOT NULL, name TEXT, label TEXT);
 CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
     contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER NOT NULL,
@@ -62,7 +68,8 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NO
 CREATE TABLE OSRT_API (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER,
     correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER);
 CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, text TEXT,
-    globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER);
+    globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER,
+    jsonText TEXT);
 """
 NAMES = [
     "gemm_f8",
@@ -88,6 +95,10 @@ def write_export(path: Path, rows: int = 60) -> None:
         put("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", [("PROCESS_0:ENVIRONMENT_VARIABLE", "TOKEN=secret-value")])
         put("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, '', '')", [(1_750_000_000_000_000_000,)])
         put("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, ?, 1)", [("NVIDIA H200",)])
+        put("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?)", [(0, 0, 5), (1, 1, 5)])
+        put("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (7, 0, 'GPU', ?, ?)", [(1, "SMs Active"), (2, "DRAM Read")])
+        put("INSERT INTO GPU_METRICS VALUES (?, 7, ?, ?)", [(1000 * n, 1 + n % 2, n % 100) for n in range(rows)])
+        put("INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?, '', ?)", enumerate(("Pageable", "Pinned", "Device")))
         put("INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (?, '', ?)", [(1, "Host-to-Device"), (2, "Device-to-Host")])
         for n in range(rows):
             at, device = 1_000_000 + 1000 * n, n % 2
@@ -104,8 +115,10 @@ def write_export(path: Path, rows: int = 60) -> None:
                 database.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({marks})", row)
             database.execute("INSERT INTO OSRT_API VALUES (?, ?, 27, ?, 0, 4, 0)", (at, at + 50, thread))
             text = "layer" if n % 2 else None
-            row = (at - 950, at + 800, 59 + n % 2, n, text, thread, None, 5, 0)
-            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (at - 950, at + 800, 59 + n % 2, n, text, thread, None, 5, 0, None)
+            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (at, at + 1, 59, n, "ncclAllReduce", thread, None, None, 0, '{"Message size [bytes]": 4096}')
+            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def damaged(whole: bytes, case: int) -> bytes:

@@ -157,11 +157,18 @@ def test_an_activity_that_overruns_the_next_on_its_stream_is_told_and_on_another
     rows = [activity(0, 100), activity(90, 200), activity(50, 150, stream=8), activity(10, 20, device=1)]
     [finding] = breakdown(timeline(rows)).findings
     assert (finding.code, finding.severity) == ("overlap-on-a-stream", "warning")
-    assert finding.evidence == {"rank": 0, "activities": 1, "overlap_ns": 10, "summed_ns": 100 + 110 + 100 + 10}
+    assert finding.evidence == {
+        "rank": 0, "activities": 1, "overlap_ns": 10, "summed_ns": 320, "clipped_ns": 310, "most_of": GEMM,
+    }  # fmt: skip
 
 
 def test_activities_that_touch_or_have_no_length_overrun_nothing() -> None:
-    assert breakdown(timeline([activity(0, 10), activity(10, 10), activity(10, 20)])).findings == []
+    rows = [activity(0, 10), activity(5, 5), activity(10, 10), activity(10, 20)]
+    assert breakdown(timeline(rows)).findings == []
+
+
+def test_streams_of_one_number_are_each_processs_own() -> None:
+    assert breakdown(timeline([activity(0, 10, process=1), activity(5, 20, process=2)])).findings == []
 
 
 @pytest.mark.parametrize(("lost", "told"), [(10, False), (11, True)])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analyzers.intervals import Intervals, length, together, union
+from stepscope.analyzers.intervals import Intervals, length, shared, together, union
 
 PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), max_size=8)
 
@@ -45,3 +45,8 @@ def test_together_is_what_any_of_the_sets_covers(left: list[tuple[int, int]], ri
     a, b = made(left), made(right)
     assert points(together(a, b)) == covered(left) | covered(right)
     assert length(together(a, b)) <= length(a) + length(b)
+
+
+@given(PAIRS, PAIRS)
+def test_what_sets_share_is_what_both_cover(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
+    assert points(shared(made(left), made(right))) == covered(left) & covered(right)

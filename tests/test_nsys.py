@@ -25,7 +25,7 @@ EXPORTS = [
 
 
 def official(text: str, name: str) -> list[list[str]] | None:
-    """The rows of a report as `nsys stats` printed them in columns; None where it was skipped."""
+    """The headings and rows of a report as `nsys stats` printed them in columns; None where it was skipped."""
     section = re.search(rf"reports/{name}\.py\]\.\.\. \n(.*?)(?=\nProcessing|\Z)", text, re.DOTALL)
     assert section, name
     if section[1].startswith("SKIPPED"):
@@ -36,7 +36,7 @@ def official(text: str, name: str) -> list[list[str]] | None:
     last = len(spans) - 1
     return [
         [line[start : None if index == last else end].strip() for index, (start, end) in enumerate(spans)]
-        for line in lines[dashes + 1 :]
+        for line in [lines[dashes - 1], *lines[dashes + 1 :]]
         if line.strip()
     ]
 
@@ -71,8 +71,9 @@ def test_every_number_equals_what_nsys_stats_printed(fixtures: Path, name: str) 
         assert found is None
         return
     assert found is not None
-    assert len(found) == len(wanted) > 0
-    for mine, theirs in zip(found, wanted, strict=True):
+    assert [column.heading for column in report(name).columns] == wanted[0]
+    assert len(found) == len(wanted) - 1 > 0
+    for mine, theirs in zip(found, wanted[1:], strict=True):
         assert mine[:-1] == theirs[:-1]
         shown, cut, _ = theirs[-1].partition("…")
         assert mine[-1].startswith(shown) if cut else mine[-1] == shown

@@ -104,6 +104,19 @@ def test_a_range_within_one_of_its_name_counts_once(tmp_path: Path) -> None:
     assert (block.count, block.host_ns, block.inclusive_ns, block.exclusive_ns) == (2, 10, 5, 5)
 
 
+def test_work_within_ranges_of_one_name_on_two_threads_counts_once(tmp_path: Path) -> None:
+    made = Made().range(0, 100, "step", tid=MAIN).range(50, 90, "backward", tid=MAIN)
+    made.range(55, 85, "backward", tid=AUTOGRAD).range(60, 70, "mul", tid=AUTOGRAD)
+    made.launch(61, 200, 210, corr=1, tid=AUTOGRAD).launch(75, 210, 214, corr=2, tid=AUTOGRAD)
+    made.launch(87, 214, 215, corr=3, tid=AUTOGRAD).launch(52, 215, 217, corr=4, tid=MAIN)
+    found, rows = projected(made, tmp_path)
+    step, backward = rows["step"], rows["backward"]
+    # On autograd's thread 14, by time alone the 1 after its range, and 2 on the main thread.
+    assert (backward.inclusive_ns, backward.exclusive_ns, backward.by_time_ns) == (17, 7, 1)
+    assert (step.inclusive_ns, step.by_time_ns, rows["mul"].inclusive_ns) == (17, 15, 10)
+    assert found.gpu_ns == found.attributed_ns == 17
+
+
 def test_start_end_ranges_belong_to_the_process_and_have_no_exclusive_time(tmp_path: Path) -> None:
     made = Made().range(0, 10, "request", style=60, tid=8).launch(5, 20, 23, corr=1, tid=9).launch(11, 30, 31, corr=2)
     _, rows = projected(made, tmp_path)
@@ -237,7 +250,7 @@ def test_exclusive_times_and_what_is_not_attributed_sum_to_gpu_time_in_any_order
         made = Made()
         for what, (number, at, length, tid) in rows:
             if what == "range":
-                made.range(at, at + length, f"range {number}", tid=tid)
+                made.range(at, at + length, f"range {number % 3}", tid=tid)
             else:
                 made.launch(at, 100 + 10 * number, 100 + 10 * number + length, corr=number, tid=tid)
         rank = only_rank(made, tmp_path_factory.mktemp("made"))
@@ -245,8 +258,16 @@ def test_exclusive_times_and_what_is_not_attributed_sum_to_gpu_time_in_any_order
         assert projection is not None
         assert projection.gpu_ns == projection.attributed_ns + projection.outside_ns + projection.unlaunched_ns
         assert sum(row.exclusive_ns or 0 for row in projection.ranges) == projection.attributed_ns
+        main = MAIN if MAIN in {tid for _, _, tid in ranges} else AUTOGRAD
         for row in projection.ranges:
             assert 0 <= (row.exclusive_ns or 0) <= row.inclusive_ns <= projection.gpu_ns
+            mine = [drawn for number, drawn in enumerate(ranges) if f"range {number % 3}" == row.name]
+            inside = [
+                length
+                for at, length, tid in launches
+                if any(start <= at < start + long and thread in (tid, main) for start, long, thread in mine)
+            ]
+            assert row.inclusive_ns == sum(inside)
         found.append(rank)
         luck.shuffle(rows)
     assert found[0].projection == found[1].projection

@@ -3,10 +3,14 @@
 import os
 import re
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from nsys_export import Made, as_parquet
 from nsys_fuzz import write_export
 
@@ -50,10 +54,25 @@ def test_an_export_as_parquet_answers_as_the_sqlite_one_does(tmp_path: Path) -> 
             assert report.rows(other) == report.rows(one), report.name
         assert other.format == one.format
         assert other.carries_environment
-    left, right = answers([sqlite]), answers([folder])
-    assert left.ranks[0].devices
-    for field in set(left.ranks[0].__struct_fields__) - {"source"}:
-        assert getattr(left.ranks[0], field) == getattr(right.ranks[0], field), field
+    assert answers([sqlite]).ranks[0].devices
+    assert answered(folder) == answered(sqlite)
+
+
+def answered(export: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """What an export says, without its name."""
+    report = answers([export])
+    [rank] = report.ranks
+    found = {name: getattr(rank, name) for name in rank.__struct_fields__ if name != "source"}
+    return found, [(finding.code, finding.evidence) for finding in report.findings]
+
+
+def test_copies_of_more_than_2_gib_are_whole_in_parquet_too(tmp_path: Path) -> None:
+    sqlite = tmp_path / "run.sqlite"
+    write_export(sqlite, rows=1)
+    with closing(sqlite3.connect(sqlite, isolation_level=None)) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 3 << 30")
+    [rank] = answers([as_parquet(sqlite, tmp_path / "run_pqtdir")]).ranks
+    assert (rank.transfers or [])[0].bytes == 3 << 30
 
 
 @pytest.mark.parametrize("name", ["a100_2.7b_nvtx", "pre2021_rtx6000", "wsl_rtx3080_tiny"])
@@ -62,6 +81,7 @@ def test_real_exports_answer_the_same_as_parquet(fixtures: Path, tmp_path: Path,
     with Export(sqlite) as one, Export(_parquet_of(sqlite, tmp_path / "x_pqtdir")) as other:
         for report in REPORTS:
             assert report.rows(other) == _nearly(report.rows(one)), report.name
+    assert answered(tmp_path / "x_pqtdir") == answered(sqlite)
 
 
 def _nearly(rows: list[Row] | None) -> list[tuple[object, ...]] | None:
@@ -218,22 +238,57 @@ def test_a_view_that_runs_for_ever_is_no_table(tmp_path: Path) -> None:
         assert export.table("CUPTI_ACTIVITY_KIND_KERNEL") is None
 
 
-def test_any_tables_may_be_missing(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.sqlite"
-    write_export(whole, rows=4)
-    with closing(sqlite3.connect(whole)) as database:
-        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    for table in tables:
-        path = tmp_path / f"{table}.sqlite"
-        path.write_bytes(whole.read_bytes())
-        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export with a table of every kind."""
+    path = tmp_path_factory.mktemp("whole") / "whole.sqlite"
+    write_export(path, rows=4)
+    return path
+
+
+def without(whole: Path, path: Path, tables: Iterable[str]) -> Path:
+    path.write_bytes(whole.read_bytes())
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for table in tables:
             database.execute(f'DROP TABLE "{table}"')
+    return path
+
+
+def tables_of(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return sorted(row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def test_any_table_may_be_missing(whole: Path, tmp_path: Path) -> None:
+    for table in tables_of(whole):
+        path = without(whole, tmp_path / f"{table}.sqlite", [table])
         for device in answers([path]).ranks[0].devices:
             parts = (device.compute_ns, device.comm_exposed_ns, device.memory_ns, device.idle_ns)
             assert sum(parts) == device.span_ns
         with Export(path) as export:
             for report in REPORTS:
                 report.rows(export)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(st.data())
+def test_any_tables_may_be_missing_and_each_report_answers_or_says_what_it_lacks(
+    whole: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    gone = data.draw(st.sets(st.sampled_from(tables_of(whole))))
+    path = without(whole, tmp_path / "x.sqlite", gone)
+    if {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"} <= gone:
+        with pytest.raises(TraceError, match="no export of Nsight Systems"):
+            Export(path)
+        return
+    with Export(path) as export:
+        for report in REPORTS:
+            rows, lacks = report.rows(export), report.lacks(export)
+            assert (rows is None) == (lacks is not None), report.name
+    for device in answers([path]).ranks[0].devices:
+        parts = (device.compute_ns, device.comm_exposed_ns, device.memory_ns, device.idle_ns)
+        assert sum(parts) == device.span_ns
 
 
 @pytest.mark.parametrize(
@@ -266,8 +321,9 @@ def test_a_device_has_the_name_of_the_gpu_that_cuda_gives_its_number(
 ) -> None:
     path = an_export(tmp_path / "x.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"):
+            database.execute(f"DROP TABLE IF EXISTS {table}")
         for table, rows in tables.items():
-            database.execute(f"DROP TABLE IF EXISTS {table.split()[0]}")
             database.execute(f"CREATE TABLE {table}")
             database.executemany(f"INSERT INTO {table.split()[0]} VALUES ({', '.join('?' * len(rows[0]))})", rows)
     with Export(path) as export:

@@ -146,7 +146,10 @@ def test_unified_memory_is_summed_by_address_and_what_was_not_recorded_is_no_zer
     assert len(answer(capture, "um_sum:rows=1")) == 1
 
 
-def test_permuting_the_rows_of_a_capture_changes_no_sum(capture: Path, tmp_path: Path) -> None:
+_BY_ROW = ("RangeId", "ParentId", "RangeStack")
+
+
+def test_permuting_the_rows_of_a_capture_changes_no_report(capture: Path, tmp_path: Path) -> None:
     turned = tmp_path / "turned.sqlite"
     turned.write_bytes(capture.read_bytes())
     with sqlite3.connect(turned) as database:
@@ -156,5 +159,12 @@ def test_permuting_the_rows_of_a_capture_changes_no_sum(capture: Path, tmp_path:
             database.execute(f"ALTER TABLE turned RENAME TO {table}")
     database.close()
     for known in REPORTS:
-        if known.name.endswith("_sum") and known.name != "osrt_sum":
-            assert answer(turned, known.name) == answer(capture, known.name), known.name
+        if known.name == "osrt_sum":  # calls of the OS runtime are in the official text
+            continue
+        mine, theirs = answer(turned, known.name), answer(capture, known.name)
+        if known.name.endswith("_trace"):  # ids of ranges are numbers of rows, and equal times stay as rows lie
+            keep = [index for index, column in enumerate(known.columns) if not column.heading.startswith(_BY_ROW)]
+            mine, theirs = (
+                sorted((tuple(row[index] for index in keep) for row in rows), key=repr) for rows in (mine, theirs)
+            )
+        assert mine == theirs, known.name

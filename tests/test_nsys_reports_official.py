@@ -57,13 +57,30 @@ def test_the_push_pop_trace_of_the_same_ranges_is_the_official_one(
         assert mine == list(theirs.values())
 
 
-def test_the_projection_of_the_same_launches_is_the_official_one(fixtures: Path, tmp_path: Path) -> None:
-    """Each range launches, right after it opens, what the official trace counts in it and in none of its children."""
+def own_ranges(projection: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The ranges in a projection's rows, as a push/pop trace has them."""
+    return [
+        {
+            "Name": row["Name"], "RangeId": str(int(row["RangeId"])), "PID": str(row["PID"]), "TID": str(row["TID"]),
+            "Start (ns)": str(int(row["Orig Start"])), "End (ns)": str(int(row["Orig Start"] + row["Orig Duration"])),
+        }
+        for row in projection
+        if row["Name"] is not None
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_the_projection_of_the_same_launches_is_the_official_one(fixtures: Path, tmp_path: Path, process: int) -> None:
+    """Each range launches, right after it opens, what the official trace counts in it and in none of its children.
+
+    Of process 0 all ranges are known, those without launches too; of process 1 those that launched something.
+    """
     path = tmp_path / "x.sqlite"
-    ranges = rebuilt(path, official_ranges(fixtures, "fsdp4_proc0_nvtx_pushpop_trace.csv.xz"))
-    starts = {int(row["Start (ns)"]) for row in ranges}
-    table = pq.read_table(fixtures / "nsys" / "fsdp4_proc0_nvtx_gpu_proj_trace.parquet")
-    wanted = [list(row.values())[:14] for row in table.to_pylist()]
+    projection = pq.read_table(fixtures / "nsys" / f"fsdp4_proc{process}_nvtx_gpu_proj_trace.parquet").to_pylist()
+    named = own_ranges(projection)
+    ranges = official_ranges(fixtures, "fsdp4_proc0_nvtx_pushpop_trace.csv.xz") if process == 0 else named
+    starts = {int(row["Start (ns)"]) for row in rebuilt(path, ranges)}
+    wanted = [list(row.values())[:14] for row in projection]
     in_children: dict[int, int] = {}
     for row in wanted:
         if row[12] is not None:

@@ -14,6 +14,7 @@ from ..breakdown import DeviceTime, coverage, device_time, name_times
 from ..collectives import collective_times
 from ..findings import Finding
 from ..gaps import Idle
+from ..shares import Covered, covered
 from ..skew import Place, Worker, communication_of, skew
 from ..steps import StepTime, step_summaries
 from ..work_kinds import fp8_share, gemm_times, kind_shares
@@ -23,7 +24,7 @@ from .export import Export
 from .host import Host, read_host
 from .locate import ranks_of
 from .remarks import remarks, straggler
-from .result import KernelTime, NsysDevice, NsysRank, NsysReport
+from .result import DevicesTotal, KernelTime, NsysDevice, NsysRank, NsysReport
 from .transfers import transfers
 
 
@@ -41,7 +42,7 @@ def answers(paths: Iterable[Path]) -> NsysReport:
             workers += _workers(ranks[-1], host)
             findings += [*rejected.findings(path.name), *remarks(export, host, ranks[-1])]
     compared = skew(workers)
-    return NsysReport(ranks=ranks, skew=compared, findings=[*findings, *straggler(compared)])
+    return NsysReport(ranks=ranks, total=_total(ranks), skew=compared, findings=[*findings, *straggler(compared)])
 
 
 def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
@@ -53,10 +54,12 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
     work, names = host.work, export.gpu_names()
     devices: list[NsysDevice] = []
     steps: list[StepTime] = []
+    parts: list[Covered] = []
     for device in np.unique(work.device).tolist():
         on_it = work.device == device
         mine = work.where(on_it)
         cover = coverage(mine)
+        parts.append(covered(mine))
         devices.append(_device(device_time(mine, device, names.get(device), cover), host.idle(on_it, cover)))
         steps += host.step_times(device, on_it, cover)
     steps.sort(key=lambda row: (row.process, row.device, row.number))
@@ -66,8 +69,8 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         source=str(export.path),
         format=export.format,
         devices=devices,
-        kinds=kind_shares(devices),
-        kernels=_kernels(host, sum(device.span_ns for device in devices)),
+        kinds=kind_shares(devices, [part.kinds for part in parts]),
+        kernels=_kernels(host, sum(device.span_ns for device in devices), parts),
         transfers=transfers(export) if has_transfers else None,
         collectives=collective_times(work, message_sizes(export)),
         launches=host.launches(),
@@ -78,6 +81,14 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         ranges=host.ranges(),
         metrics=metric_summaries(export),
     )
+
+
+def _total(ranks: list[NsysRank]) -> DevicesTotal | None:
+    devices = [device for rank in ranks for device in rank.devices]
+    parts = [name for name in DevicesTotal.__struct_fields__ if name.endswith("_ns")]
+    sums = {part: sum(getattr(device, part) for device in devices) for part in parts}
+    fp8_pct = fp8_share([gemm for device in devices for gemm in device.gemms])
+    return DevicesTotal(devices=len(devices), fp8_gemm_pct=fp8_pct, **sums) if devices else None
 
 
 def _workers(rank: NsysRank, host: Host) -> list[Worker]:
@@ -109,17 +120,19 @@ def _device(time: DeviceTime, idle: Idle) -> NsysDevice:
     return NsysDevice(**known, idle=idle, gemms=gemms, fp8_gemm_pct=fp8_share(gemms))
 
 
-def _kernels(host: Host, span_ns: int) -> list[KernelTime]:
+def _kernels(host: Host, span_ns: int, parts: list[Covered]) -> list[KernelTime]:
     work = host.work
     is_kernel = work.is_kernel
     keys = [(entry.name, entry.kind) for entry in work.labels]
     in_step = is_kernel & (host.step >= 0)
     stepped = np.bincount(work.label[in_step], weights=work.duration[in_step], minlength=len(keys))
     per_step = {key: float(total) / host.steps for key, total in zip(keys, stepped, strict=True)} if host.steps else {}
+    covered_ns = [sum(of_devices) for of_devices in zip(*(part.labels.tolist() for part in parts), strict=True)]
+    shares = {key: 100 * ns / span_ns for key, ns in zip(keys, covered_ns, strict=True)} if span_ns else {}
     return [
         KernelTime(
             **{name: getattr(row, name) for name in row.__struct_fields__},
-            share_pct=100 * row.total_ns / span_ns if span_ns else 0.0,
+            share_pct=shares.get((row.name, row.kind), 0.0),
             per_step_ns=per_step.get((row.name, row.kind)),
         )
         for row in name_times(work.label[is_kernel], work.duration[is_kernel], keys)

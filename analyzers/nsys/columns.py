@@ -181,15 +181,21 @@ def distinct(numbers: Ints) -> Ints:
     return np.unique(numbers)
 
 
-def _on_gpus(export: Export, process: Ints, device: Ints) -> Codes:
-    """Devices as the machine numbers them: processes may each call another GPU 0, and newer exports say which it is."""
-    found: Codes = device.astype(np.int32)
+def gpus(export: Export) -> dict[tuple[int, int], int]:
+    """(process, device as the process numbers it) → GPU as the machine does, where newer exports say it."""
     table = "TARGET_INFO_CUDA_DEVICE"
-    if {"gpuId", "cudaId", "pid"} <= export.tables.get(table, set()):
-        number = ", ".join(f"CAST({name} AS INTEGER)" for name in ("pid", "cudaId", "gpuId"))
-        gpus = export.small(f"SELECT {number} FROM {table} WHERE pid + cudaId + gpuId IS NOT NULL")
-        for pid, cuda, gpu in gpus:
-            found[(process == int(pid)) & (device == int(cuda))] = int(gpu)
+    if not {"gpuId", "cudaId", "pid"} <= export.tables.get(table, set()):
+        return {}
+    number = ", ".join(f"CAST({name} AS INTEGER)" for name in ("pid", "cudaId", "gpuId"))
+    rows = export.small(f"SELECT {number} FROM {table} WHERE pid + cudaId + gpuId IS NOT NULL")
+    return {(int(pid), int(cuda)): int(gpu) for pid, cuda, gpu in rows}
+
+
+def _on_gpus(export: Export, process: Ints, device: Ints) -> Codes:
+    """Devices as the machine numbers them: processes may each call another GPU 0."""
+    found: Codes = device.astype(np.int32)
+    for (pid, cuda), gpu in gpus(export).items():
+        found[(process == pid) & (device == cuda)] = gpu
     return found
 
 

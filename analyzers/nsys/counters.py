@@ -31,8 +31,8 @@ def metric_summaries(export: Export) -> list[MetricSummary] | None:
     ):
         return None
     rows = export.small(
-        f"""SELECT typeId, metricId, count(*), avg(value), max(value) FROM "{samples}" WHERE value IS NOT NULL
-            GROUP BY typeId, metricId"""
+        f"""SELECT typeId, metricId, count(*), avg(CAST(value AS DOUBLE)), max(CAST(value AS DOUBLE)) FROM "{samples}"
+            WHERE value IS NOT NULL GROUP BY typeId, metricId"""
     )
     named = {
         (kind, metric): str(name)
@@ -56,12 +56,17 @@ def message_sizes(export: Export) -> dict[str, Sizes]:
     """Collective → its NCCL calls with a size, which NCCL puts into its NVTX ranges and nsys exports as JSON."""
     table = export.table("NVTX_EVENTS")
     columns = export.columns(table) if table else set()
-    if table is None or not columns & {"jsonText", "jsonTextId"}:
+    if table is None:
+        return {}
+    if not {"id", "value"} <= export.tables.get("StringIds", set()):
+        columns = columns - {"textId", "jsonTextId"}  # their texts are not there
+    if not columns & {"text", "textId"} or not columns & {"jsonText", "jsonTextId"}:
         return {}
     name = _text("text", "textId", columns)
     rows = export.small(
-        f"""SELECT called, payload FROM (SELECT {name} AS called, {_text("jsonText", "jsonTextId", columns)} AS payload
-            FROM "{table}") WHERE payload LIKE '%Message size%' AND called LIKE 'nccl%'"""
+        f"""SELECT called, payload FROM (SELECT CAST({name} AS TEXT) AS called,
+            CAST({_text("jsonText", "jsonTextId", columns)} AS TEXT) AS payload FROM "{table}")
+            WHERE payload LIKE '%Message size%' AND called LIKE 'nccl%'"""
     )
     found: dict[str, Sizes] = {}
     for called, payload in rows:

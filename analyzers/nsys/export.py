@@ -28,7 +28,10 @@ __all__ = ["AGAIN", "Export", "check_file", "quoted"]
 _OWN_TABLES = {"StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "ThreadNames"}
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _ENVIRONMENT = {"META_DATA_CAPTURE": "%ENVIRONMENT_VARIABLE%", "TARGET_INFO_SYSTEM_ENV": "%Environment%"}
-_SCHEMA_MAJOR = 3
+_ENVIRONMENT_STRING = """SELECT 1 FROM StringIds WHERE instr(value, 'PATH=') > 0
+    AND (instr(value, 'HOME=') > 0 OR instr(value, 'PWD=') > 0) LIMIT 1"""
+_SCHEMA = (3, 28)
+"""The newest whose tables are known: another major version is another layout, a later minor one may rename columns."""
 _FEW = 500
 
 
@@ -53,10 +56,9 @@ class Export:
         """Name of the report that it was made from, if it says so."""
         self.exported_at = facts.get("EXPORT_TIME_UTC")
         """Such as `2025-12-06T07:51:29`, if it says so."""
-        major = (self.schema_version or "").partition(".")[0]
-        if major.isdecimal() and int(major) > _SCHEMA_MAJOR:
+        if self._schema[0] > _SCHEMA[0]:
             raise TraceError(
-                path, f"has schema {self.schema_version}, newer than this program knows ({_SCHEMA_MAJOR}.x); update it"
+                path, f"has schema {self.schema_version}, newer than this program knows ({_SCHEMA[0]}.x); update it"
             )
 
     def __enter__(self) -> Self:
@@ -75,13 +77,31 @@ class Export:
         return f"nsys {self.product} (schema {self.schema_version})" if self.product else "nsys before 2022"
 
     @property
+    def doubt(self) -> str | None:
+        """What to doubt in an export that is newer than this program, in sentences."""
+        if self._schema <= _SCHEMA:
+            return None
+        known = f"{_SCHEMA[0]}.{_SCHEMA[1]}"
+        return (
+            f"{self.path.name} has schema {self.schema_version}, and this program knows those up to {known}: what it "
+            "does not find may be there under another name. Update it."
+        )
+
+    @property
+    def _schema(self) -> tuple[int, int]:
+        """Major and minor version; (0, 0) where the file does not say."""
+        found = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", self.schema_version or "")
+        return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+    @property
     def carries_environment(self) -> bool:
-        """Whether the profiled program's environment variables are in the file."""
-        return any(
+        """Whether environment variables are in the file: the profiled program's, or other processes' as one string."""
+        named = any(
             {"name", "value"} <= self.tables.get(table, set())
             and self.small(f"SELECT 1 FROM {table} WHERE name LIKE '{like}' AND value <> '' LIMIT 1")
             for table, like in _ENVIRONMENT.items()
         )
+        return named or (self._has_strings and bool(self.small(_ENVIRONMENT_STRING)))
 
     def table(self, name: str) -> str | None:
         """The table called `name`, or its highest version (`name_V2`); None where it is absent or empty."""
@@ -132,10 +152,20 @@ class Export:
         listed = ", ".join(map(str, wanted)) or "NULL"
         return dict(self.small(f"SELECT id, value FROM StringIds WHERE id IN ({listed})"))
 
+    def words(self, table: str, *, number: str = "id", text: str = "label") -> dict[int, str]:
+        """Number → text of a small table; {} where it is absent. Numbers and texts, whatever a damaged one holds."""
+        if not {number, text} <= self.tables.get(table, set()):
+            return {}
+        rows = self.small(
+            f"""SELECT CAST({number} AS INTEGER), CAST({text} AS TEXT) FROM {table}
+                WHERE {number} IS NOT NULL AND CAST({text} AS TEXT) <> ''"""
+        )
+        return dict(rows)
+
     def copy_labels(self) -> dict[int, str]:
         """copyKind → words: as the export has them, else as versions before 2022 printed them."""
-        if {"id", "label"} <= self.tables.get("ENUM_CUDA_MEMCPY_OPER", set()):
-            return {int(kind): str(label) for kind, label in self.small("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER")}
+        if words := self.words("ENUM_CUDA_MEMCPY_OPER"):
+            return words
         old = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
         return dict(enumerate(old, start=1))
 

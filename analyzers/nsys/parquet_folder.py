@@ -93,12 +93,14 @@ def _as_in_sqlite(name: str, kind: str) -> str:
         return f'"{name}"::BIGINT'
     if kind == "UBIGINT":
         return _SIGNED.format(name)
+    if kind == '"NULL"':  # of a column without a single value
+        return f'"{name}"'
     return f'"{name}"::DOUBLE' if kind in ("FLOAT", "DOUBLE") else f'"{name}"::VARCHAR'
 
 
 def _translated(query: str) -> str:
-    """Quotes around the column `end`: without them it is a word of DuckDB's grammar, as the END of a CASE is."""
-    return re.sub(r'(?<!["\w])end(?!["\w])', '"end"', query)
+    """Quotes around the column `end`, a word of DuckDB's grammar, as the END of a CASE is; and integers of 64 bits."""
+    return re.sub(r'(?<!["\w])end(?!["\w])', '"end"', query.replace(" AS INTEGER)", " AS BIGINT)"))
 
 
 def _cast(name: str, *, is_text: bool) -> str:

@@ -7,9 +7,10 @@ import numpy as np
 
 from ...record.units import show_bytes, show_count, show_ns, show_pct
 from ..activities import NONE, Activities
-from ..doubts import LAUNCHES_KERNELS, overruns, unrecorded
+from ..doubts import LAUNCHES_GRAPHS, LAUNCHES_KERNELS, overruns, unrecorded, unrecorded_graphs
 from ..findings import Finding
 from ..skew import Skew
+from .calls import Calls
 from .export import Export
 from .host import Host
 from .result import NsysDevice, NsysRank
@@ -18,7 +19,8 @@ from .transfers import PAGEABLE, PINNED, Transfer
 
 def remarks(export: Export, host: Host, rank: NsysRank) -> list[Finding]:
     """The findings of one export, what costs most first."""
-    return [*_costs(rank), *_pageable(rank), *_doubts(host, rank), *_absent(export, host.work), *_environment(export)]
+    doubts = [*_doubts(host, rank), *_newer(export)]
+    return [*_costs(rank), *_pageable(rank), *doubts, *_absent(export, host.work), *_environment(export)]
 
 
 def _costs(rank: NsysRank) -> list[Finding]:
@@ -107,13 +109,18 @@ def _doubts(host: Host, rank: NsysRank) -> list[Finding]:
         return []
     found = [overruns(rank.rank, host.work)]
     if host.calls is not None and (host.work.correlation != NONE).any():
-        calls = host.calls
-        launching = np.array([bool(re.search(LAUNCHES_KERNELS, name)) for name in calls.names], dtype=bool)
-        is_launch = launching[calls.name] & (calls.correlation != NONE)
-        used = np.zeros(len(calls), dtype=bool)
-        used[host.call[host.call != NONE]] = True
-        found.append(unrecorded(rank.rank, int(is_launch.sum()), int((is_launch & ~used).sum())))
+        found.append(unrecorded(rank.rank, *_lost(host, host.calls, LAUNCHES_KERNELS)))
+        found.append(unrecorded_graphs(rank.rank, *_lost(host, host.calls, LAUNCHES_GRAPHS)))
     return [finding for finding in found if finding]
+
+
+def _lost(host: Host, calls: Calls, which: str) -> tuple[int, int]:
+    """How many calls match the pattern `which`, and how many of them have no work."""
+    launching = np.array([bool(re.search(which, name)) for name in calls.names], dtype=bool)
+    is_launch = launching[calls.name] & (calls.correlation != NONE)
+    used = np.zeros(len(calls), dtype=bool)
+    used[host.call[host.call != NONE]] = True
+    return int(is_launch.sum()), int((is_launch & ~used).sum())
 
 
 def straggler(compared: Skew | None) -> list[Finding]:
@@ -160,6 +167,13 @@ def _absent(export: Export, work: Activities) -> list[Finding]:
         evidence = {"graphs": len(whole), "launches": launches}
         found.append(Finding(code="graphs-recorded-whole", severity="info", text=text, evidence=evidence))
     return found
+
+
+def _newer(export: Export) -> list[Finding]:
+    evidence = {"schema": export.schema_version}
+    return (
+        [Finding(code="newer-schema", severity="warning", text=export.doubt, evidence=evidence)] if export.doubt else []
+    )
 
 
 def _environment(export: Export) -> list[Finding]:

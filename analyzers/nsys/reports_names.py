@@ -81,10 +81,8 @@ def xyz(x: Value, y: Value, z: Value) -> str:
 
 def memory_kinds(export: Export) -> dict[int, str]:
     """srcKind, dstKind or memKind → words."""
-    if "ENUM_CUDA_MEM_KIND" in export.tables:
-        return {int(kind): str(label) for kind, label in export.small("SELECT id, label FROM ENUM_CUDA_MEM_KIND")}
     kinds = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-    return dict(enumerate(kinds))
+    return export.words("ENUM_CUDA_MEM_KIND") or dict(enumerate(kinds))
 
 
 def unversioned(name: str) -> str:

@@ -22,7 +22,7 @@ class KernelTime(NameTime, frozen=True, kw_only=True):
     """All kernels of one name, over all devices of an export."""
 
     share_pct: float
-    """Of the devices' spans."""
+    """Of the devices' spans, for how long any of it ran: at most 100, however many streams ran it at once."""
     per_step_ns: float | None
     """What steps launched of it, over their number; None without steps."""
 
@@ -33,6 +33,21 @@ class NsysDevice(DeviceTime, frozen=True, kw_only=True):
     idle: Idle
     gemms: list[GemmTime]
     """Largest first."""
+    fp8_gemm_pct: float | None
+    """FP8's share of GEMM time; None where no GEMM ran."""
+
+
+class DevicesTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over all devices of all ranks. `span_ns = compute_ns + comm_exposed_ns + memory_ns + idle_ns`, exactly."""
+
+    devices: int
+    span_ns: int
+    busy_ns: int
+    compute_ns: int
+    comm_overlapped_ns: int
+    comm_exposed_ns: int
+    memory_ns: int
+    idle_ns: int
     fp8_gemm_pct: float | None
     """FP8's share of GEMM time; None where no GEMM ran."""
 
@@ -72,6 +87,8 @@ class NsysReport(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal["stepscope.timeline/1"] = "stepscope.timeline/1"
     ranks: list[NsysRank]
+    total: DevicesTotal | None
+    """None without devices."""
     skew: Skew | None
     """Ranks side by side, those in one export too; None with only one."""
     findings: list[Finding]
