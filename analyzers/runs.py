@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ..record.errors import TraceError, UserError
 from ..record.manifest import Manifest
+from ..record.numerics import OperandStatistics
 from ..record.run import RunDir, find_runs
 from ..record.steps import Step
 from ..record.telemetry import Sample
@@ -80,6 +81,8 @@ class Run:
     traces: tuple[Path, ...]
     ranks: tuple[int, ...]
     """The ranks that left a step file."""
+    numerics: tuple[OperandStatistics, ...] = ()
+    """What FP8 casts did in sampled steps, in the order they were written."""
     problem: str | None = None
     """What of the run could not be read, though the rest could."""
 
@@ -113,20 +116,39 @@ class Run:
         """The time of all steps, marked ones too, without what lies between them."""
         return sum(step.duration_ns for step in self.steps) or None
 
+    def elapsed_ns(self) -> list[int]:
+        """For each step, how much of the wall clock had passed at its end."""
+        first_again = {resumption.from_step + 1 for resumption in self.manifest.resumed}
+        begun, found = 0, []
+        for step, after in zip_longest(self.steps, self.steps[1:]):
+            found.append(begun + step.duration_ns)
+            if after is not None and after.step not in first_again:
+                begun += after.start_ns - step.start_ns
+            else:
+                begun += step.duration_ns + _around_ns(step)
+        return found
+
     @property
     def wall_clock_ns(self) -> int | None:
         """From the first step's start to the end of the last and of what followed it: evaluation, checkpoints, traces.
 
         The time between a stop and the return to the run does not count.
         """
-        first_again = {resumption.from_step + 1 for resumption in self.manifest.resumed}
-        total = 0
-        for step, after in zip_longest(self.steps, self.steps[1:]):
-            if after is not None and after.step not in first_again:
-                total += after.start_ns - step.start_ns
-            else:
-                total += step.duration_ns + sum(getattr(step, f"{name}_ns") or 0 for name in AROUND_STEPS)
-        return total or None
+        if not self.steps:
+            return None
+        return self.elapsed_ns()[-1] + _around_ns(self.steps[-1]) or None
+
+
+def _around_ns(step: WorldStep) -> int:
+    return sum(getattr(step, f"{name}_ns") or 0 for name in AROUND_STEPS)
+
+
+def last_eval(
+    steps: Sequence[WorldStep], name: Literal["eval_loss", "eval_perplexity", "eval_accuracy"]
+) -> float | None:
+    """The value of the last evaluation that has one."""
+    values = [getattr(step, name) for step in steps]
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +193,7 @@ def _told_apart(runs: list[Run]) -> list[Run]:
 def read_run(folder: RunDir) -> Run:
     """One run; TraceError where its manifest or a whole line of one of its files cannot be read."""
     manifest = folder.manifest()
-    problem = None
+    problems = []
     try:
         steps = folder.steps()
     except OSError as error:
@@ -179,7 +201,13 @@ def read_run(folder: RunDir) -> Run:
     try:
         telemetry = folder.telemetry()
     except (OSError, TraceError) as error:
-        telemetry, problem = {}, f"its telemetry cannot be read and is left out: {error}"
+        telemetry = {}
+        problems.append(f"its telemetry cannot be read and is left out: {error}")
+    try:
+        numerics = folder.numerics()
+    except (OSError, TraceError) as error:
+        numerics = []
+        problems.append(f"its FP8 statistics cannot be read and are left out: {error}")
     return Run(
         name=folder.name,
         path=folder.path,
@@ -188,7 +216,8 @@ def read_run(folder: RunDir) -> Run:
         telemetry={node: tuple(samples) for node, samples in telemetry.items()},
         traces=tuple(folder.traces()),
         ranks=tuple(steps),
-        problem=problem,
+        numerics=tuple(numerics),
+        problem="; ".join(problems) or None,
     )
 
 

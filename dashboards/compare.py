@@ -2,18 +2,20 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..record.errors import UserError
+from ..record.errors import ConfigError, UserError
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, print_text, terminal
+from .learning_tables import gate_table, learning_tables, price_table
+from .tables import Cell, Column, Table, csv_text, json_text, print_table, print_text, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.medians import Estimate
     from ..analyzers.results import Comparison, RecipeResult
 
+Form = Literal["table", "csv", "json", "markdown"]
 _GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
 _STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
 
@@ -24,11 +26,14 @@ def compare(
     *,
     baseline: str = "bf16",
     wandb_compatible: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    format: Format = "table",
-) -> None:
+    fail_if: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    within_noise: Literal["inconclusive", "pass", "fail"] = "inconclusive",
+    junit: Annotated[Path | None, Parameter(show_default=False)] = None,
+    format: Form = "table",
+) -> int:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
 
-    Example: `stepscope compare traces/sample`
+    Exit code 3: a gate failed; 4: one is inconclusive. Example: `stepscope compare traces/sample`
 
     Parameters
     ----------
@@ -38,29 +43,64 @@ def compare(
         The recipe that the others are held against.
     wandb_compatible
         Show GPU utilization and memory allocated as the FP8 study has them too: points every 15 s, as W&B reads them.
+    fail_if
+        A gate such as "step_time > +3%", for each recipe; may be repeated. Of: step_time, tokens_per_s, wall_clock,
+        energy_per_token, peak_memory, loss_gap, eval_loss (changes in %), loss_spikes, diverged (numbers).
+    within_noise
+        What a gate is whose limit lies within the 95 % interval. What is not measured is always inconclusive.
+    junit
+        A file to write the gates to, for CI systems; an earlier one is overwritten.
     format
-        table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
+        table; csv: one row a recipe, raw values; json: all, as stepscope.compare/1; markdown: for a pull request.
     """
+    from msgspec.structs import replace
+
     from ..analyzers.cautions import LEFT_OUT
     from ..analyzers.compare import compare as compared
+    from ..analyzers.gates import exit_code, judge, parse_gate, reasons
     from ..analyzers.runs import read_runs
     from ..record.recipes import recipe
+    from .compare_markdown import markdown
+    from .junit import write_junit
 
+    gates = [parse_gate(text) for text in fail_if or []]
+    if junit and not gates:
+        raise ConfigError("--junit: there is no gate to write; add a --fail-if")
     comparison = compared(*read_runs(runs), baseline=recipe(baseline).name)
     if not comparison.recipes:
         why = " ".join(finding.text for finding in comparison.findings if finding.code in LEFT_OUT)
         raise UserError(f"{', '.join(map(str, runs))}: no run can be compared. {why}")
+    judged = judge(gates, comparison, within_noise)
+    comparison = replace(comparison, gates=judged)
+    if junit:
+        write_junit(junit, judged)
     if format == "json":
         sys.stdout.write(json_text(comparison))
     elif format == "csv":
         sys.stdout.write(csv_text(raw_table(comparison)))
+    elif format == "markdown":
+        sys.stdout.write(markdown(comparison, [speed_table(comparison), cost_table(comparison)]))
     else:
-        console = terminal()
-        study = [study_table(comparison)] if wandb_compatible else []
-        for table in [*tables(comparison), *study]:
-            print_table(table, console)
-        for finding in comparison.findings:
-            print_text(f"{finding.severity}: {finding.text}", console)
+        _print(comparison, wandb_compatible=wandb_compatible)
+    for reason in reasons(judged):
+        sys.stderr.write(f"stepscope: {reason}\n")
+    return exit_code(judged)
+
+
+def _print(comparison: "Comparison", *, wandb_compatible: bool) -> None:
+    console = terminal()
+    study = [study_table(comparison)] if wandb_compatible else []
+    for table in [*tables(comparison), *study]:
+        print_table(table, console)
+    for verdict in comparison.verdicts:
+        print_text(f"{verdict.recipe}: {verdict.text}", console)
+        if verdict.distrust:
+            print_text(f"  Distrust: {'; '.join(verdict.distrust)}.", console)
+        if verdict.next:
+            print_text(f"  Next: {'; '.join(verdict.next)}.", console)
+        console.print()
+    for finding in comparison.findings:
+        print_text(f"{finding.severity}: {finding.text}", console)
 
 
 def speed_table(comparison: "Comparison") -> Table:
@@ -268,7 +308,16 @@ def tables(comparison: "Comparison") -> list[Table]:
     wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
     told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in _GPU_USE)
     gpus = [gpu_table(comparison)] if told else []
-    return [speed_table(comparison), *wrapping, throughput_table(comparison), cost_table(comparison), *gpus]
+    gates = [gate_table(comparison)] if comparison.gates else []
+    cost = [cost_table(comparison), *gpus, price_table(comparison)]
+    return [
+        speed_table(comparison),
+        *wrapping,
+        throughput_table(comparison),
+        *cost,
+        *learning_tables(comparison),
+        *gates,
+    ]
 
 
 def with_interval(estimate: "Estimate | None", show: Any) -> str:
@@ -287,7 +336,12 @@ def with_interval(estimate: "Estimate | None", show: Any) -> str:
 
 def caveats(row: "RecipeResult") -> str:
     """What stands against quoting the row's numbers, in a word each; the findings say more."""
-    return ", ".join(word for word, holds in (("emulated", row.emulated), ("confounded", row.confounders)) if holds)
+    words = {
+        "emulated": row.emulated,
+        "confounded": row.confounders,
+        "within noise": row.speed_resolved is False and not row.emulated,
+    }
+    return ", ".join(word for word, holds in words.items() if holds)
 
 
 def _relative(row: "RecipeResult", estimate: "Estimate | None", baseline: str) -> str:
