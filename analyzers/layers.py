@@ -93,13 +93,16 @@ def operand_courses(courses: Sequence[LayerCourse], runs: Sequence[Run]) -> list
 
 
 def to_watch(courses: Sequence[LayerCourse]) -> list[LayerCourse]:
-    """Those to watch: most reasons first, then the lowest SQNR."""
+    """Those to watch, each layer and operand once: most reasons first, then the lowest SQNR."""
 
     def urgency(course: LayerCourse) -> tuple[int, float, str, str, str]:
         sqnr = course.sqnr_db.least if course.sqnr_db else 0.0
         return -len(course.watch), sqnr, course.layer, course.operand, course.run
 
-    return sorted((course for course in courses if course.watch), key=urgency)
+    found: dict[tuple[str, str], LayerCourse] = {}
+    for course in sorted((course for course in courses if course.watch), key=urgency):
+        found.setdefault((course.layer, course.operand), course)
+    return list(found.values())
 
 
 def _of(line: OperandStatistics) -> tuple[str, str]:

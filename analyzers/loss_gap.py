@@ -48,8 +48,10 @@ class LossGap(msgspec.Struct, frozen=True, kw_only=True):
     """Where the stretch ends: a step, tokens of all ranks, or ns."""
     baseline_band_pct: float | None = None
     """Largest gap between two repeats of the baseline; None of a single one."""
-    within_strict: Within = "cannot tell"
-    within_loose: Within = "cannot tell"
+    within_strict: Within | None = None
+    """Within 0.25 %; None at equal wall clock, where a faster recipe is to be better; also below."""
+    within_loose: Within | None = None
+    """Within 1 %."""
     missing: str | None = None
 
 
@@ -121,8 +123,8 @@ def _gap(axis: Axis, runs: Sequence[Run], baseline: Sequence[Run]) -> LossGap:
         points=points,
         until=end,
         baseline_band_pct=_band(logs[1]),
-        within_strict=within(STRICT_PCT, interval),
-        within_loose=within(LOOSE_PCT, interval),
+        within_strict=None if axis == "wall clock" else within(STRICT_PCT, interval),
+        within_loose=None if axis == "wall clock" else within(LOOSE_PCT, interval),
     )
 
 

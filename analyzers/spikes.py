@@ -4,11 +4,12 @@ A value is a spike's where it lies above what came before by either measure, eac
 
 - `7 sigma`: 7 standard deviations above the mean of the preceding 1,000 values, fewer at the start (OLMo 2's; its
   *spike score* is the share of such values);
-- `robust z`: of the logarithm, 8 above the median of the preceding 100, in units of 1.4826 · the median absolute
-  deviation.
+- `robust z`: of the logarithm, 8 above the level before it, in units of 1.4826 · the median absolute deviation from a
+  line through the medians of both halves of the preceding 100. The level is that line's, or the median of its last
+  quarter where that is higher. So a loss that falls hides no spike.
 
 Both need 32 values before them. A spread under 0.2 % of the level counts as that much, so that rounded values make no
-spikes. A spike lasts until the value is back within 3 robust deviations of the median before it; what is flagged until
+spikes. A spike lasts until the value is back within 3 robust deviations of the level before it; what is flagged until
 then belongs to it.
 """
 
@@ -18,6 +19,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from .medians import Values
 from .runs import Run
@@ -45,7 +47,7 @@ class Spike(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Where it begins."""
     level: float
-    """Median of the preceding 100 values."""
+    """What the preceding values let one expect."""
     peak: float
     width_steps: int
     """Values until it was back, or until the run's end."""
@@ -132,37 +134,46 @@ def seven_sigma(values: Values) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return found
 
 
-def _robust(values: Values) -> tuple[Values, Values]:
-    """Median and robust deviation of the logarithms before each value; not a number where too few are before."""
-    logs = np.log(values)
-    middle, spread = (np.full(len(values), np.nan) for _ in range(2))
-    for at in range(LEAST_BEFORE, min(RECENT, len(values))):
-        middle[at] = np.median(logs[:at])
-        spread[at] = np.median(np.abs(logs[:at] - middle[at]))
-    if len(values) > RECENT:
+def _robust(logs: Values) -> tuple[Values, Values]:
+    """Level and robust deviation of the logarithms before each; not a number where too few are before."""
+    level, spread = (np.full(len(logs), np.nan) for _ in range(2))
+    for at in range(LEAST_BEFORE, min(RECENT, len(logs))):
+        level[at : at + 1], spread[at : at + 1] = _lines(logs[None, :at])
+    if len(logs) > RECENT:
         windows = np.lib.stride_tricks.sliding_window_view(logs[:-1], RECENT)
         for first in range(0, len(windows), _ROWS):
             part = windows[first : first + _ROWS]
             rows = slice(RECENT + first, RECENT + first + len(part))
-            middle[rows] = np.median(part, axis=1)
-            spread[rows] = np.median(np.abs(part - middle[rows, None]), axis=1)
-    return middle, np.maximum(_MAD_TO_SIGMA * spread, _LEAST_SPREAD)
+            level[rows], spread[rows] = _lines(part)
+    return level, np.maximum(_MAD_TO_SIGMA * spread, _LEAST_SPREAD)
+
+
+def _lines(windows: NDArray[np.float64]) -> tuple[Values, Values]:
+    """Of each row, the level that is to be expected after it and the median absolute deviation from its line."""
+    count = windows.shape[1]
+    half = count // 2
+    early, late = (np.median(part, axis=1) for part in (windows[:, :half], windows[:, count - half :]))
+    slope = (late - early) / (count - half)
+    centre = count - (half + 1) / 2  # of the later half, as an index
+    line = late[:, None] + slope[:, None] * (np.arange(count + 1) - centre)
+    level = np.maximum(line[:, -1], np.median(windows[:, count - count // 4 :], axis=1))
+    return level, np.median(np.abs(windows - line[:, :-1]), axis=1)
 
 
 def _spikes(
     run: str, signal: Signal, steps: Sequence[int], values: Values, high: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> list[Spike]:
-    if len(values) <= LEAST_BEFORE or values.min() <= 0:
+    if len(values) <= LEAST_BEFORE:
         return []
     logs = np.log(values)
-    middle, spread = _robust(values)
+    level, spread = _robust(logs)
     with np.errstate(invalid="ignore"):
-        above = logs > middle + ROBUST_Z * spread
+        above = logs > level + ROBUST_Z * spread
     found, free = [], 0
     for first in np.flatnonzero(high | above).tolist():
         if first < free:
             continue
-        back = np.flatnonzero(logs[first:] <= middle[first] + _BACK * spread[first])
+        back = np.flatnonzero(logs[first:] <= level[first] + _BACK * spread[first])
         free = first + int(back[0]) if len(back) else len(values)
         within = slice(first, max(free, first + 1))
         ways = [name for name, flags in (("7 sigma", high), ("robust z", above)) if flags[within].any()]
@@ -171,7 +182,7 @@ def _spikes(
                 run=run,
                 signal=signal,
                 step=steps[first],
-                level=math.exp(float(middle[first])),
+                level=math.exp(float(level[first])),
                 peak=float(values[within].max()),
                 width_steps=within.stop - first,
                 recovered=bool(len(back)),
@@ -182,7 +193,8 @@ def _spikes(
 
 
 def _series(run: Run, signal: Signal) -> tuple[list[int], Values]:
-    pairs = [(step.step, value) for step in run.steps if (value := getattr(step, signal)) is not None]
+    """Steps and their values; without any that are not positive, which have no logarithm."""
+    pairs = [(step.step, value) for step in run.steps if (value := getattr(step, signal)) is not None and value > 0]
     return [step for step, _ in pairs], np.array([value for _, value in pairs], dtype=np.float64)
 
 

@@ -3,7 +3,7 @@
 A rank straggles where its own time exceeds the median of the others' by 5 % or more in the median of the timed steps,
 and is the slowest rank in four of five of them. Where all ranks wait for each other within a step, their times are
 alike, and only traces tell who is waited for. A repeat straggles where its median step takes 5 % more than that of
-the slowest other repeat; it takes three.
+the slowest other repeat, and no rank of it straggles; it takes three.
 """
 
 from collections import Counter
@@ -28,19 +28,21 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     rank: int | None
     excess_pct: float
-    """By how much its time exceeds the median rank's, or that of the slowest other repeat."""
+    """By how much its time exceeds the median of the other ranks, or the slowest other repeat."""
 
 
 def stragglers(runs: Sequence[Run]) -> list[Straggler]:
     """Of the runs of one recipe, by run and rank."""
     ordered = sorted(runs, key=lambda run: run.name)
-    return [*(found for run in ordered if (found := _rank(run))), *_repeat(ordered)]
+    ranks = [found for run in ordered if (found := _rank(run))]
+    explained = {one.run for one in ranks}
+    return [*ranks, *(one for one in _repeat(ordered) if one.run not in explained)]
 
 
 def about_stragglers(name: str, found: Sequence[Straggler]) -> list[Finding]:
     """A finding for each."""
     texts = {
-        "rank": "{run}: rank {rank} takes {excess:.0f} % longer than the median rank, and all wait for it: look at its "
+        "rank": "{run}: rank {rank} takes {excess:.0f} % longer than the others, and all wait for it: look at its "
         "GPU's clocks, its host, its data.",
         "repeat": "{run} is {excess:.0f} % slower than every other repeat of {name}: look at what else ran on its "
         "machine, or repeat it.",

@@ -89,7 +89,7 @@ def _loss(row: RecipeResult, baseline: str) -> tuple[Learns, str]:
         way: Learns = "worse" if gap.gap_pct > 0 else "better"
         return way, f"Loss {figure}: beyond {LOOSE_PCT:g} %{repeats}."
     strict = {"yes": f"within {STRICT_PCT:g} %", "no": f"within {LOOSE_PCT:g} %, beyond {STRICT_PCT:g} %"}
-    limit = strict.get(gap.within_strict, f"within {LOOSE_PCT:g} %; {STRICT_PCT:g} % is not resolved")
+    limit = strict.get(gap.within_strict or "", f"within {LOOSE_PCT:g} %; {STRICT_PCT:g} % is not resolved")
     return "alike", f"Loss {figure}: {limit}{repeats}."
 
 
@@ -122,9 +122,9 @@ def _distrust(row: RecipeResult, baseline: str, repeats: int) -> list[str]:
     if row.emulated:
         found.append(f"FP8 was emulated ({row.emulated_why}): losses count, times do not")
     if row.learning.diverged:
-        found.append(f"{len(row.learning.diverged)} more run(s) diverged and are in no figure")
+        found.append(f"{_counted(len(row.learning.diverged), 'run')} that diverged: in no figure")
     if repeats < ENOUGH_RUNS:
-        found.append(f"{_runs(repeats)} on one side: intervals do not cover how runs vary")
+        found.append(f"{_counted(repeats, 'run')} on one side: intervals do not cover how runs vary")
     if row.speed_vs_baseline_pct and row.speed_vs_baseline_pct.median > DOUBLED_PCT and not row.emulated:
         found.append("more than twice as fast is more than FP8's doubled peak can give: something else differs")
     if row.learning.gap and row.learning.gap.within_loose == "no" and (row.learning.gap.gap_pct or 0) < 0:
@@ -134,7 +134,7 @@ def _distrust(row: RecipeResult, baseline: str, repeats: int) -> list[str]:
     if longest is not None and longest < LONG_STEPS:
         found.append(f"{longest:g} steps are short: FP8's instabilities show late")
     if row.learning.layers_to_watch:
-        found.append(f"{len({one.layer for one in row.learning.layers_to_watch})} layer(s) to watch")
+        found.append(f"{_counted(len({one.layer for one in row.learning.layers_to_watch}), 'layer')} to watch")
     return found
 
 
@@ -168,5 +168,5 @@ def _signed(estimate: Estimate) -> str:
     return f"{show_pct(estimate.median, signed=True)}{ends}"
 
 
-def _runs(count: int) -> str:
-    return "no run" if count == 0 else f"{count} run{'s' * (count > 1)}"
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'s' * (count > 1)}"

@@ -64,8 +64,8 @@ def gap_table(comparison: "Comparison") -> Table:
                 gap.points,
                 shown_gap(gap),
                 gap.baseline_band_pct,
-                gap.within_strict,
-                gap.within_loose,
+                gap.within_strict or "–",
+                gap.within_loose or "–",
                 "confounded" if row.confounders else "",
             )
             for row in comparison.recipes
@@ -205,6 +205,7 @@ def gate_table(comparison: "Comparison") -> Table:
             Column(name="why", heading="why", right=False),
         ],
         rows=[(gate.recipe or "–", gate.gate, gate.outcome, gate.figure, gate.why or "") for gate in comparison.gates],
+        note="Fails where the condition holds of all of the 95 % interval, passes where it holds of none of it.",
     )
 
 
