@@ -19,6 +19,8 @@ from .results import Comparison, GateResult, RecipeResult, Unjudged
 
 WithinNoise = Literal["inconclusive", "pass", "fail"]
 
+ENOUGH_RUNS = 3
+"""From so many runs on, intervals cover how runs vary."""
 _GATE = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*([+-]?\d+(?:\.\d+)?)\s*(%?)\s*", re.IGNORECASE)
 
 
@@ -103,9 +105,10 @@ def judge(
 ) -> list[GateResult]:
     """Every gate for every recipe but the baseline; `within_noise` says what an interval that holds the limit is."""
     others = [row for row in comparison.recipes if row.recipe != comparison.baseline]
+    of_baseline = min((row.runs for row in comparison.recipes if row.recipe == comparison.baseline), default=0)
     found = []
     for gate in gates:
-        found += [_judged(gate, row, within_noise) for row in others]
+        found += [_judged(gate, row, within_noise, min(row.runs, of_baseline)) for row in others]
         found += [_passed_over(gate, one) for one in comparison.unjudged]
         if not others and not comparison.unjudged:
             why = f"there is no recipe beside {comparison.baseline}"
@@ -131,7 +134,7 @@ def _gravity(result: GateResult) -> int:
     return ("fail", "inconclusive", "pass").index(result.outcome)
 
 
-def _judged(gate: Gate, row: RecipeResult, within_noise: WithinNoise) -> GateResult:
+def _judged(gate: Gate, row: RecipeResult, within_noise: WithinNoise, repeats: int) -> GateResult:
     metric = METRICS[gate.metric]
     found = metric.value(row)
     low, high = found.ci95 if found and found.ci95 else (None, None)
@@ -142,6 +145,8 @@ def _judged(gate: Gate, row: RecipeResult, within_noise: WithinNoise) -> GateRes
         outcome = "fail" if all(holds) else "inconclusive" if any(holds) else "pass"
         if any(holds) and not all(holds):
             why, outcome = "the limit lies within the noise", within_noise
+        elif repeats < ENOUGH_RUNS and low < high:
+            why = f"from {repeats} run{'s' * (repeats > 1)} a side: how runs vary is not in it"
     return GateResult(
         gate=gate.text,
         metric=gate.metric,

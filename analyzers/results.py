@@ -115,7 +115,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     ci95: tuple[float, float] | None = None
     unit: Literal["%", ""] = ""
     why: str | None = None
-    """Why it is inconclusive, or was decided within the noise."""
+    """Why it is inconclusive, or what to mind of how it was decided."""
 
     @property
     def said(self) -> str:

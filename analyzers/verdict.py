@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..record.recipes import RECIPES
 from ..record.units import show_bytes, show_pct
 from .comparability import shortened
+from .gates import ENOUGH_RUNS
 from .loss_gap import LOOSE_PCT, STRICT_PCT, LossGap
 from .medians import Estimate
 from .results import Learns, RecipeResult, Speed, Verdict
@@ -17,7 +18,6 @@ LONG_STEPS = 1000
 """Steps under which a run says little of how training holds: FP8's instabilities show late (Fishman et al., 2024)."""
 DOUBLED_PCT = 100.0
 """Speed against bf16 that doubling the peak, all that FP8 does, can give at most."""
-ENOUGH_RUNS = 3
 
 
 def verdicts(results: Sequence[RecipeResult], baseline: str) -> list[Verdict]:
