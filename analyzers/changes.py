@@ -17,6 +17,9 @@ from .costs import energy_per_token, peak_memory
 from .medians import Estimate, change_pct, student
 from .runs import Run, last_eval
 
+LARGEST_LOG = 700.0
+"""Beyond it, e to its power is no number."""
+
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """In percent of the baseline's. None = not measured on both sides."""
@@ -73,7 +76,7 @@ def reach_of_runs(values: Sequence[float], baseline: Sequence[float]) -> float |
 
 def around(middle: float, reach: float) -> tuple[float, float]:
     """An interval of logarithms in percent of change."""
-    return 100 * math.expm1(middle - reach), 100 * math.expm1(middle + reach)
+    return 100 * math.expm1(middle - reach), 100 * math.expm1(min(middle + reach, LARGEST_LOG))
 
 
 def _of_peaks(runs: Sequence[Run], baseline: Sequence[Run]) -> Estimate | None:

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from .changes import around, reach_of_runs
+from .changes import LARGEST_LOG, around, reach_of_runs
 from .medians import LEAST_STEPS, Values, dependence, student
 from .runs import Run
 
@@ -85,7 +85,7 @@ def largest_gap(runs: Sequence[Run], baseline: Sequence[Run]) -> Largest | None:
     means = (sums[over:] - sums[:-over]) / over
     worst = int(np.argmax(np.abs(means)))
     step = int(steps[skipped + worst + over - 1])
-    return Largest(gap_pct=100 * math.expm1(float(means[worst])), step=step, over=over)
+    return Largest(gap_pct=100 * math.expm1(min(float(means[worst]), LARGEST_LOG)), step=step, over=over)
 
 
 def within(limit: float, interval: tuple[float, float] | None) -> Within:
@@ -117,7 +117,7 @@ def _gap(axis: Axis, runs: Sequence[Run], baseline: Sequence[Run]) -> LossGap:
     interval = None if steps is None else around(middle, max(steps, between or 0.0))
     return LossGap(
         at_equal=axis,
-        gap_pct=100 * math.expm1(middle),
+        gap_pct=100 * math.expm1(min(middle, LARGEST_LOG)),
         ci95=interval,
         covers=None if interval is None else "steps" if between is None else "runs",
         points=points,
@@ -222,4 +222,4 @@ def _paired(*groups: Sequence[_Curve | None]) -> tuple[Values, Values]:
 
 def _band(logs: Sequence[float]) -> float | None:
     pairs = [abs(one - other) for one, other in combinations(logs, 2)]
-    return 100 * math.expm1(max(pairs)) if pairs else None
+    return 100 * math.expm1(min(max(pairs), LARGEST_LOG)) if pairs else None

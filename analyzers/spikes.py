@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from .changes import LARGEST_LOG
 from .medians import Values
 from .runs import Run
 
@@ -182,7 +183,7 @@ def _spikes(
                 run=run,
                 signal=signal,
                 step=steps[first],
-                level=math.exp(float(level[first])),
+                level=math.exp(min(float(level[first]), LARGEST_LOG)),
                 peak=float(values[within].max()),
                 width_steps=within.stop - first,
                 recovered=bool(len(back)),

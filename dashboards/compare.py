@@ -8,16 +8,15 @@ from cyclopts import Parameter
 
 from ..record.errors import ConfigError, UserError
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show_ns, show_pct
+from .compare_csv import GPU_USE, raw_table, study
 from .learning_tables import gate_table, learning_tables, price_table
-from .tables import Cell, Column, Table, csv_text, json_text, print_table, print_text, terminal
+from .tables import Column, Table, csv_text, json_text, print_table, print_text, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.medians import Estimate
     from ..analyzers.results import Comparison, RecipeResult
 
 Form = Literal["table", "csv", "json", "markdown"]
-_GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
-_STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
 
 
 def compare(
@@ -213,7 +212,7 @@ def gpu_table(comparison: "Comparison") -> Table:
             Column(name="power_w", heading="power a GPU", show=lambda value: f"{value:,.0f} W"),
             Column(name="energy_j", heading="energy a run", show=lambda value: f"{value / 1000:,.1f} kJ"),
         ],
-        rows=[(row.name, *(getattr(row.gpu_use, name) for name in _GPU_USE)) for row in comparison.recipes],
+        rows=[(row.name, *(getattr(row.gpu_use, name) for name in GPU_USE)) for row in comparison.recipes],
         note="Means over training: share of time tensor cores worked in any precision, share of SMs busy, traffic of "
         "the most that memory can; energy of all GPUs.",
     )
@@ -231,48 +230,9 @@ def study_table(comparison: "Comparison") -> Table:
             Column(name="wandb_memory_allocated_pct", heading="Memory Allocated (avg %)", show=show_pct),
             Column(name="wandb_points", heading="points"),
         ],
-        rows=[(row.name, *_study(row)) for row in comparison.recipes],
+        rows=[(row.name, *study(row)) for row in comparison.recipes],
         note="Single readings every 15 s from start to end, reserved memory left out; means over points, GPUs, runs. "
         f"For comparison with the study alone: they miss what lies between them.{lacking}",
-    )
-
-
-def raw_table(comparison: "Comparison") -> Table:
-    """One row a recipe with every value; intervals in two columns."""
-    intervals = ("step_time_ns", "tokens_per_s", "speed_vs_baseline_pct", "time_saved_pct")
-    plain = (
-        *("peak_memory_bytes", "memory_kind", "memory_total_bytes", "peak_memory_pct", "utilization_pct"),
-        *("utilization_kind", "loss_first", "loss_last", "eval_loss", "eval_accuracy", "emulated", "conforms"),
-    )
-    rates = ("flops_per_s", "mfu_pct")
-    figures = (
-        *("step_time_p95_ns", "data_wait_pct", "training_ns", "wall_clock_ns"),
-        *("tokens_per_s_wall_clock", "padded_pct"),
-    )
-    names = ["recipe", "wrap", "model", "runs", "timed_steps"]
-    for name in (*intervals, *rates):
-        names += [name, f"{name}_low", f"{name}_high"]
-    names += [*figures, *plain, *_GPU_USE, *_STUDY, "confounders"]
-    return Table(
-        title="compare",
-        columns=[Column(name=name, heading=name) for name in names],
-        rows=[
-            [
-                row.recipe,
-                row.wrap,
-                row.model,
-                row.runs,
-                row.timed_steps,
-                *(value for name in intervals for value in _three(getattr(row, name))),
-                *(value for name in rates for value in _three(getattr(row.throughput, name))),
-                *(getattr(row.throughput, name) for name in figures),
-                *(getattr(row, name) for name in plain),
-                *(getattr(row.gpu_use, name) for name in _GPU_USE),
-                *_study(row),
-                "; ".join(row.confounders),
-            ]
-            for row in comparison.recipes
-        ],
     )
 
 
@@ -306,7 +266,7 @@ def tables(comparison: "Comparison") -> list[Table]:
     if not comparison.recipes:
         return []
     wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
-    told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in _GPU_USE)
+    told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in GPU_USE)
     gpus = [gpu_table(comparison)] if told else []
     gates = [gate_table(comparison)] if comparison.gates else []
     cost = [cost_table(comparison), *gpus, price_table(comparison)]
@@ -376,15 +336,3 @@ def _means(comparison: "Comparison") -> str:
     if all(row.runs == 1 for row in comparison.recipes):
         return ""
     return " In steps, wall clock, tokens/s of it and padding: the mean of a recipe's runs."
-
-
-def _study(row: "RecipeResult") -> tuple[Cell, Cell, Cell]:
-    found = row.study_columns
-    return found.utilization_pct, found.memory_allocated_pct, found.points
-
-
-def _three(estimate: "Estimate | None") -> tuple[Cell, Cell, Cell]:
-    if estimate is None:
-        return None, None, None
-    low, high = estimate.ci95 or (None, None)
-    return estimate.median, low, high

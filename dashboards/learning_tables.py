@@ -232,12 +232,14 @@ def _largest(comparison: "Comparison") -> str:
 
 
 def _no_gap(comparison: "Comparison") -> str:
-    whys: dict[str, list[str]] = {}
+    whys: dict[tuple[str, str], list[str]] = {}
     for row in comparison.recipes:
         for gap in row.learning.gaps:
             if gap.missing:
-                whys.setdefault(f"{row.name}: {gap.missing}", []).append(gap.at_equal)
-    return "".join(f" Not measured at equal {', '.join(axes)}: {why}." for why, axes in whys.items())
+                whys.setdefault((gap.at_equal, gap.missing), []).append(row.name)
+    return "".join(
+        f" Not measured at equal {axis} for {', '.join(names)}: {why}." for (axis, why), names in whys.items()
+    )
 
 
 def _no_energy(comparison: "Comparison") -> str:

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_runs import CONFIG, GPU
 
 from stepscope.analyzers.changes import change_of_logs
@@ -306,6 +308,31 @@ def test_figures_that_no_sample_has_are_none() -> None:
     assert course.sqnr_db is None
     assert course.watch == []
     assert operand_courses([course], runs)[0].sqnr_least_db is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whatever_the_losses_are_figures_are_numbers_and_nothing_breaks(data: st.DataObject) -> None:
+    value = st.one_of(st.none(), st.floats(-10, 1e30), st.floats(0.1, 10))
+    runs = [
+        run(
+            data.draw(st.lists(value, max_size=60)),
+            name=name,
+            tokens=data.draw(st.sampled_from([None, 0, 100])),
+            duration=data.draw(st.sampled_from([0, 10])),
+        )
+        for name in "abc"
+    ]
+    found = learning(runs[:1], runs[1:], [])
+    for gap in found.gaps:
+        assert gap.gap_pct is None or math.isfinite(gap.gap_pct)
+        assert (gap.gap_pct is None) == (gap.missing is not None)
+        if gap.ci95 is not None and gap.gap_pct is not None:
+            assert gap.ci95[0] <= gap.gap_pct + 1e-6 * abs(gap.gap_pct)
+            assert gap.ci95[1] >= gap.gap_pct - 1e-6 * abs(gap.gap_pct)
+    for spike in found.spikes:
+        assert math.isfinite(spike.level)
+        assert spike.peak <= max(step.loss or 0 for step in runs[0].steps)
 
 
 def test_the_change_of_single_runs_has_no_interval_and_of_three_students() -> None:

@@ -1,5 +1,7 @@
 """A sweep whose truth is known: every figure within its interval, every defect found, and nothing that is not there."""
 
+import csv
+import io
 import math
 import shutil
 from dataclasses import replace
@@ -15,6 +17,7 @@ from stepscope.analyzers.compare import compare
 from stepscope.analyzers.gates import exit_code, judge, parse_gate
 from stepscope.analyzers.results import Comparison, RecipeResult, Verdict
 from stepscope.analyzers.runs import read_runs
+from stepscope.dashboards.cli import main
 from stepscope.record.recipes import recipe
 from stepscope.record.run import RunDir
 
@@ -128,6 +131,20 @@ def test_every_injected_defect_is_found_and_nothing_that_is_not(compared: Compar
 
 def _of(finding: Any) -> Any:
     return next((finding.evidence[key] for key in ("recipe", "run", "layer") if key in finding.evidence), None)
+
+
+def test_csv_has_a_row_a_recipe_with_the_same_figures(
+    sweep: Path, compared: Comparison, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(sweep), "--format", "csv"]) == 0
+    rows = {line["recipe"]: line for line in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    assert list(rows) == [cell.recipe for cell in SWEEP]
+    gap = row(compared, "rowwise").learning.gap
+    assert gap is not None
+    assert float(rows["rowwise"]["loss_gap_pct"]) == gap.gap_pct
+    assert (rows["rowwise"]["loss_spikes"], rows["mxfp8"]["diverged_runs"]) == ("6", "1")
+    assert (rows["bf16"]["loss_gap_pct"], rows["bf16"]["speed_vs_baseline_pct_low"]) == ("", "")
+    assert float(rows["bf16"]["train_loss_min"]) <= float(rows["bf16"]["train_loss_final"])
 
 
 def test_the_layer_that_loses_precision_is_the_one_to_watch(compared: Comparison) -> None:
