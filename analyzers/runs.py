@@ -25,6 +25,8 @@ from ..record.telemetry import Sample
 
 _T = TypeVar("_T")
 
+_FLOAT32 = 3.4028235e38
+
 AROUND_STEPS = ("eval", "checkpoint", "profiler")
 """What a run does between steps."""
 
@@ -247,8 +249,8 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         marks=tuple(marks),
         tokens=_sum_if_all([row.tokens for row in present]),
         positions=_sum_if_all([row.positions for row in present]),
-        loss=_first(row.loss for row in present),
-        grad_norm=_first(row.grad_norm for row in present),
+        loss=_first(_held(row.loss) for row in present),
+        grad_norm=_first(_held(row.grad_norm) for row in present),
         lr=_first(row.lr for row in present),
         data_ns=slowest.data_ns,
         forward_ns=slowest.forward_ns,
@@ -260,10 +262,15 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         memory_allocated_bytes=_largest(row.memory_allocated_bytes for row in present),
         memory_reserved_bytes=_largest(row.memory_reserved_bytes for row in present),
         rss_bytes=_sum_if_all([row.rss_bytes for row in present]),
-        eval_loss=_first(row.eval_loss for row in present),
+        eval_loss=_first(_held(row.eval_loss) for row in present),
         eval_perplexity=_first(row.eval_perplexity for row in present),
         eval_accuracy=_first(row.eval_accuracy for row in present),
     )
+
+
+def _held(value: float | None) -> float | None:
+    """None too for what no float32 holds, the widest that training computes with: it is infinite there."""
+    return value if value is None or abs(value) <= _FLOAT32 else None
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:

@@ -310,10 +310,10 @@ def test_figures_that_no_sample_has_are_none() -> None:
     assert operand_courses([course], runs)[0].sqnr_least_db is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_whatever_the_losses_are_figures_are_numbers_and_nothing_breaks(data: st.DataObject) -> None:
-    value = st.one_of(st.none(), st.floats(-10, 1e30), st.floats(0.1, 10))
+    value = st.one_of(st.none(), st.floats(-10, 1e308), st.floats(0.1, 10))
     runs = [
         run(
             data.draw(st.lists(value, max_size=60)),
