@@ -28,6 +28,7 @@ def compare(
     fail_if: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
     within_noise: Literal["inconclusive", "pass", "fail"] = "inconclusive",
     junit: Annotated[Path | None, Parameter(show_default=False)] = None,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     format: Form = "table",
 ) -> int:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
@@ -48,7 +49,9 @@ def compare(
     within_noise
         What a gate is whose limit lies within the 95 % interval. What is not measured is always inconclusive.
     junit
-        A file to write the gates to, for CI systems; an earlier one is overwritten.
+        A file to write the gates to, for CI systems.
+    force
+        Overwrite that file if it exists.
     format
         table; csv: one row a recipe, raw values; json: all, as stepscope.compare/1; markdown: for a pull request.
     """
@@ -65,6 +68,8 @@ def compare(
     gates = [parse_gate(text) for text in fail_if or []]
     if junit and not gates:
         raise ConfigError("--junit: there is no gate to write; add a --fail-if")
+    if junit and junit.exists() and not force:
+        raise UserError(f"{junit}: exists; add --force to overwrite it, or name another with --junit")
     comparison = compared(*read_runs(runs), baseline=recipe(baseline).name)
     if not comparison.recipes:
         why = " ".join(finding.text for finding in comparison.findings if finding.code in LEFT_OUT)

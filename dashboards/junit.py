@@ -30,7 +30,7 @@ def junit(results: "Sequence[GateResult]") -> bytes:
 
 
 def write_junit(path: Path, results: "Sequence[GateResult]") -> None:
-    """Write the file; UserError where it cannot be. It is a report of this run alone, so an earlier one gives way."""
+    """Write the file, over what is there; UserError where it cannot be."""
     from ..record.atomic import write_atomically
 
     try:

@@ -175,6 +175,9 @@ def test_a_junit_file_has_a_case_for_each_gate_and_recipe(
     file = tmp_path / "new" / "gates.xml"
     asked = ["--fail-if", "step_time > 3%", "--fail-if", "wall_clock > 90%", "--fail-if", "energy_per_token > 3%"]
     assert main(["compare", str(make.parent), "--junit", str(file), *asked]) == 3
+    assert main(["compare", "--junit", str(file), *asked, str(make.parent)]) == 1
+    assert "exists; add --force" in capsys.readouterr().err
+    assert main(["compare", "--force", "--junit", str(file), *asked, str(make.parent)]) == 3
     capsys.readouterr()
     suite = ElementTree.parse(file).getroot()[0]
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
