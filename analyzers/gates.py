@@ -142,7 +142,7 @@ def _judged(gate: Gate, row: RecipeResult, within_noise: WithinNoise, repeats: i
     why = _unfit(metric, row, found)
     if why is None and low is not None and high is not None:
         holds = [_holds(gate, end) for end in (low, high)]
-        outcome = "fail" if all(holds) else "inconclusive" if any(holds) else "pass"
+        outcome = "fail" if all(holds) else "pass"
         if any(holds) and not all(holds):
             why, outcome = "the limit lies within the noise", within_noise
         elif repeats < ENOUGH_RUNS and low < high:
