@@ -14,22 +14,51 @@ import numpy as np
 
 from ..record.telemetry import GpuSample, HostSample
 from .cautions import REPEATS, about_groups, left_out
+from .changes import Changes, changes
 from .comparability import differences, unlike
+from .costs import cost, peak_memory
 from .gpu_use import gpu_use, time_weighted
 from .groups import Group, baseline_of, grouped
+from .learning import Divergence, about_learning, diverged_of, divergences, learning
 from .medians import Estimate, Values, change_pct, median_of
-from .results import Comparison, RecipeResult, WrapEffect
-from .runs import Run, Unreadable, WorldStep
+from .results import Comparison, RecipeResult, Unjudged, WrapEffect
+from .runs import Run, Unreadable, last_eval
+from .stragglers import about_stragglers, stragglers
 from .telemetry import study_columns_of
 from .throughput import throughput
+from .verdict import verdicts
 
 
 def compare(runs: list[Run], unreadable: list[Unreadable], baseline: str = "bf16") -> Comparison:
     """Group runs by recipe and hold each group against the baseline's. The order of `runs` changes nothing."""
     groups = grouped([run for run in runs if run.counts], baseline)
-    results = [_result(group, baseline_of(group, groups, baseline), baseline) for group in groups]
-    findings = [*left_out(runs, unreadable), *about_groups(results, groups, runs, baseline)]
-    return Comparison(baseline=baseline, recipes=results, wrapping=_wrapping(groups), findings=findings)
+    diverged = divergences(runs)
+    results = [_result(group, baseline_of(group, groups, baseline), baseline, diverged) for group in groups]
+    findings = [
+        *left_out(runs, unreadable),
+        *about_groups(results, groups, runs, baseline),
+        *(finding for row in results for finding in about_learning(row.name, row.learning, baseline)),
+        *(finding for row in results for finding in about_stragglers(row.name, row.stragglers)),
+    ]
+    return Comparison(
+        baseline=baseline,
+        recipes=results,
+        wrapping=_wrapping(groups),
+        verdicts=verdicts(results, baseline),
+        unjudged=_unjudged(groups, runs, unreadable, diverged),
+        findings=findings,
+    )
+
+
+def _unjudged(
+    groups: list[Group], runs: list[Run], unreadable: list[Unreadable], diverged: list[Divergence]
+) -> list[Unjudged]:
+    judged = {group.recipe for group in groups}
+    found = [
+        Unjudged(name=recipe, why="none of its runs counts", diverged=any(one.recipe == recipe for one in diverged))
+        for recipe in sorted({run.recipe for run in runs} - judged)
+    ]
+    return found + [Unjudged(name=run.name, why="cannot be read", diverged=False) for run in unreadable]
 
 
 def _wrapping(groups: list[Group]) -> list[WrapEffect]:
@@ -50,12 +79,14 @@ def _wrapping(groups: list[Group]) -> list[WrapEffect]:
     return found
 
 
-def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
+def _result(of: Group, baseline: list[Run], baseline_name: str, diverged: list[Divergence]) -> RecipeResult:
     group, is_baseline = of.runs, of.recipe == baseline_name
     time, base_time = _time(group), _time(baseline)
     comparable = not is_baseline and time is not None and base_time is not None
-    memory, memory_kind, total = _memory(group)
+    memory, memory_kind, total = peak_memory(group)
     used, used_kind = _utilization(group)
+    rate, base_rate = _tokens_per_s(group), _tokens_per_s(baseline)
+    speed = change_pct(base_time, time) if comparable and base_time and time else None
     return RecipeResult(
         recipe=of.recipe,
         wrap=of.wrap,
@@ -64,10 +95,13 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         run_names=sorted(run.name for run in group),
         timed_steps=sum(len(run.timed) for run in group),
         step_time_ns=time,
-        tokens_per_s=_tokens_per_s(group),
-        speed_vs_baseline_pct=change_pct(base_time, time) if comparable and base_time and time else None,
+        tokens_per_s=rate,
+        speed_vs_baseline_pct=speed,
+        speed_resolved=None if speed is None or speed.ci95 is None else not speed.ci95[0] <= 0 <= speed.ci95[1],
         time_saved_pct=_saved(time, base_time) if comparable and base_time and time else None,
+        changes=Changes() if is_baseline else changes(group, baseline, (time, base_time), (rate, base_rate)),
         throughput=throughput(group),
+        cost=cost(group),
         peak_memory_bytes=memory,
         memory_kind=memory_kind,
         memory_total_bytes=total,
@@ -78,12 +112,14 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         study_columns=study_columns_of(group),
         loss_first=_mean(run.steps[0].loss for run in group if run.steps),
         loss_last=_mean(run.steps[-1].loss for run in group if run.steps),
-        eval_loss=_mean(_last_eval(run.steps, "eval_loss") for run in group),
-        eval_accuracy=_mean(_last_eval(run.steps, "eval_accuracy") for run in group),
+        eval_loss=_mean(last_eval(run.steps, "eval_loss") for run in group),
+        eval_accuracy=_mean(last_eval(run.steps, "eval_accuracy") for run in group),
         emulated=any(run.manifest.emulated for run in group),
         emulated_why=next((run.manifest.emulated_why for run in group if run.manifest.emulated_why), None),
         confounders=_confounders([] if is_baseline else baseline, group),
         conforms="cannot tell",
+        learning=learning(group, [] if is_baseline else baseline, diverged_of(of, diverged)),
+        stragglers=stragglers(group),
     )
 
 
@@ -114,17 +150,6 @@ def _saved(time: Estimate, base: Estimate) -> Estimate:
     change = change_pct(time, base)
     ci95 = None if change.ci95 is None else (-change.ci95[1], -change.ci95[0])
     return Estimate(median=0.0 - change.median, ci95=ci95)  # and not -0.0
-
-
-def _memory(group: list[Run]) -> tuple[int | None, Literal["cuda allocator", "resident"] | None, int | None]:
-    totals = [device.memory_bytes for run in group for device in run.manifest.devices if device.memory_bytes]
-    total = min(totals, default=None)
-    if any(run.on_gpu for run in group):
-        peaks = [step.memory_allocated_bytes for run in group for step in run.steps]
-        return max((peak for peak in peaks if peak is not None), default=None), "cuda allocator", total
-    resident = [step.rss_bytes for run in group for step in run.steps]
-    peak = max((value for value in resident if value is not None), default=None)
-    return (peak, "resident", total) if peak is not None else (None, None, total)
 
 
 def _utilization(group: list[Run]) -> tuple[float | None, Literal["gpu", "cpu"] | None]:
@@ -171,11 +196,6 @@ def _readings(run: Run, *, on_gpu: bool) -> dict[tuple[int, int], list[tuple[int
             if not on_gpu and isinstance(sample, HostSample) and sample.cpu_pct is not None:
                 series.setdefault((node, 0), []).append((sample.t_ns, sample.cpu_pct))
     return series
-
-
-def _last_eval(steps: tuple[WorldStep, ...], name: Literal["eval_loss", "eval_accuracy"]) -> float | None:
-    values = [getattr(step, name) for step in steps]
-    return next((value for value in reversed(values) if value is not None), None)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -48,7 +48,7 @@ def median_of(runs: list[Values]) -> Estimate | None:
     if len(runs) > 2:
         between = _between_runs(medians)
         return Estimate(median=median, ci95=(min(between[0], median), max(between[1], median)))
-    within = _order_statistics(pooled, max(map(_dependence, runs)))
+    within = _order_statistics(pooled, max(map(dependence, runs)))
     return Estimate(median=median, ci95=within and (min(within[0], *medians), max(within[1], *medians)))
 
 
@@ -85,7 +85,7 @@ def _rank(count: int) -> int:
     return rank
 
 
-def _dependence(values: Values) -> float:
+def dependence(values: Values) -> float:
     """By how much the count of values above the median varies more than that of independent ones; 1 or more."""
     above = np.sign(values - np.median(values))
     count = len(above)
@@ -94,10 +94,13 @@ def _dependence(values: Values) -> float:
     return max(1.0, 1 + 2 * sum(alike))
 
 
+def student(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t for `freedom` ≥ 1 degrees of freedom."""
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL + 2.4 / freedom
+
+
 def _between_runs(medians: list[float]) -> tuple[float, float]:
     logs = np.log(medians)
-    freedom = len(medians) - 1
-    student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL + 2.4 / freedom
-    reach = student * float(np.std(logs, ddof=1)) / math.sqrt(len(medians))
+    reach = student(len(medians) - 1) * float(np.std(logs, ddof=1)) / math.sqrt(len(medians))
     middle = float(np.mean(logs))
     return math.exp(middle - reach), math.exp(middle + reach)

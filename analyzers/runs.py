@@ -12,17 +12,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ..record.errors import TraceError, UserError
 from ..record.manifest import Manifest
+from ..record.numerics import OperandStatistics
 from ..record.run import RunDir, find_runs
 from ..record.steps import Step
 from ..record.telemetry import Sample
 
 _T = TypeVar("_T")
+
+_FLOAT32 = 3.4028235e38
 
 AROUND_STEPS = ("eval", "checkpoint", "profiler")
 """What a run does between steps."""
@@ -80,6 +83,8 @@ class Run:
     traces: tuple[Path, ...]
     ranks: tuple[int, ...]
     """The ranks that left a step file."""
+    numerics: tuple[OperandStatistics, ...] = ()
+    """What FP8 casts did in sampled steps, in the order they were written."""
     problem: str | None = None
     """What of the run could not be read, though the rest could."""
 
@@ -113,20 +118,39 @@ class Run:
         """The time of all steps, marked ones too, without what lies between them."""
         return sum(step.duration_ns for step in self.steps) or None
 
+    def elapsed_ns(self) -> list[int]:
+        """For each step, how much of the wall clock had passed at its end."""
+        first_again = {resumption.from_step + 1 for resumption in self.manifest.resumed}
+        begun, found = 0, []
+        for step, after in zip_longest(self.steps, self.steps[1:]):
+            found.append(begun + step.duration_ns)
+            if after is not None and after.step not in first_again:
+                begun += after.start_ns - step.start_ns
+            else:
+                begun += step.duration_ns + _around_ns(step)
+        return found
+
     @property
     def wall_clock_ns(self) -> int | None:
         """From the first step's start to the end of the last and of what followed it: evaluation, checkpoints, traces.
 
         The time between a stop and the return to the run does not count.
         """
-        first_again = {resumption.from_step + 1 for resumption in self.manifest.resumed}
-        total = 0
-        for step, after in zip_longest(self.steps, self.steps[1:]):
-            if after is not None and after.step not in first_again:
-                total += after.start_ns - step.start_ns
-            else:
-                total += step.duration_ns + sum(getattr(step, f"{name}_ns") or 0 for name in AROUND_STEPS)
-        return total or None
+        if not self.steps:
+            return None
+        return self.elapsed_ns()[-1] + _around_ns(self.steps[-1]) or None
+
+
+def _around_ns(step: WorldStep) -> int:
+    return sum(getattr(step, f"{name}_ns") or 0 for name in AROUND_STEPS)
+
+
+def last_eval(
+    steps: Sequence[WorldStep], name: Literal["eval_loss", "eval_perplexity", "eval_accuracy"]
+) -> float | None:
+    """The value of the last evaluation that has one."""
+    values = [getattr(step, name) for step in steps]
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +195,7 @@ def _told_apart(runs: list[Run]) -> list[Run]:
 def read_run(folder: RunDir) -> Run:
     """One run; TraceError where its manifest or a whole line of one of its files cannot be read."""
     manifest = folder.manifest()
-    problem = None
+    problems = []
     try:
         steps = folder.steps()
     except OSError as error:
@@ -179,7 +203,13 @@ def read_run(folder: RunDir) -> Run:
     try:
         telemetry = folder.telemetry()
     except (OSError, TraceError) as error:
-        telemetry, problem = {}, f"its telemetry cannot be read and is left out: {error}"
+        telemetry = {}
+        problems.append(f"its telemetry cannot be read and is left out: {error}")
+    try:
+        numerics = folder.numerics()
+    except (OSError, TraceError) as error:
+        numerics = []
+        problems.append(f"its FP8 statistics cannot be read and are left out: {error}")
     return Run(
         name=folder.name,
         path=folder.path,
@@ -188,7 +218,8 @@ def read_run(folder: RunDir) -> Run:
         telemetry={node: tuple(samples) for node, samples in telemetry.items()},
         traces=tuple(folder.traces()),
         ranks=tuple(steps),
-        problem=problem,
+        numerics=tuple(numerics),
+        problem="; ".join(problems) or None,
     )
 
 
@@ -218,8 +249,8 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         marks=tuple(marks),
         tokens=_sum_if_all([row.tokens for row in present]),
         positions=_sum_if_all([row.positions for row in present]),
-        loss=_first(row.loss for row in present),
-        grad_norm=_first(row.grad_norm for row in present),
+        loss=_first(_held(row.loss) for row in present),
+        grad_norm=_first(_held(row.grad_norm) for row in present),
         lr=_first(row.lr for row in present),
         data_ns=slowest.data_ns,
         forward_ns=slowest.forward_ns,
@@ -231,10 +262,15 @@ def _joined(number: int, rows: dict[int, Step], ranks: int) -> WorldStep:
         memory_allocated_bytes=_largest(row.memory_allocated_bytes for row in present),
         memory_reserved_bytes=_largest(row.memory_reserved_bytes for row in present),
         rss_bytes=_sum_if_all([row.rss_bytes for row in present]),
-        eval_loss=_first(row.eval_loss for row in present),
+        eval_loss=_first(_held(row.eval_loss) for row in present),
         eval_perplexity=_first(row.eval_perplexity for row in present),
         eval_accuracy=_first(row.eval_accuracy for row in present),
     )
+
+
+def _held(value: float | None) -> float | None:
+    """None too for what no float32 holds, the widest that training computes with: it is infinite there."""
+    return value if value is None or abs(value) <= _FLOAT32 else None
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:

@@ -2,20 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..record.errors import UserError
+from ..record.errors import ConfigError, UserError
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_loss, show_ns, show_pct
-from .tables import Cell, Column, Format, Table, csv_text, json_text, print_table, print_text, terminal
+from .compare_csv import GPU_USE, raw_table, study
+from .learning_tables import gate_table, learning_tables, price_table
+from .tables import Column, Table, csv_text, json_text, print_table, print_text, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.medians import Estimate
     from ..analyzers.results import Comparison, RecipeResult
 
-_GPU_USE = ("tensor_active_pct", "sm_active_pct", "dram_bandwidth_pct", "power_w", "energy_j")
-_STUDY = ("wandb_utilization_pct", "wandb_memory_allocated_pct", "wandb_points")
+Form = Literal["table", "csv", "json", "markdown"]
 
 
 def compare(
@@ -24,11 +25,15 @@ def compare(
     *,
     baseline: str = "bf16",
     wandb_compatible: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    format: Format = "table",
-) -> None:
+    fail_if: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    within_noise: Literal["inconclusive", "pass", "fail"] = "inconclusive",
+    junit: Annotated[Path | None, Parameter(show_default=False)] = None,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    format: Form = "table",
+) -> int:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
 
-    Example: `stepscope compare traces/sample`
+    Exit code 3: a gate failed; 4: one is inconclusive. Example: `stepscope compare traces/sample`
 
     Parameters
     ----------
@@ -38,29 +43,68 @@ def compare(
         The recipe that the others are held against.
     wandb_compatible
         Show GPU utilization and memory allocated as the FP8 study has them too: points every 15 s, as W&B reads them.
+    fail_if
+        A gate such as "step_time > +3%", for each recipe; may be repeated. Of: step_time, tokens_per_s, wall_clock,
+        energy_per_token, peak_memory, loss_gap, eval_loss (changes in %), loss_spikes, diverged (numbers).
+    within_noise
+        What a gate is whose limit lies within the 95 % interval. What is not measured is always inconclusive.
+    junit
+        A file to write the gates to, for CI systems.
+    force
+        Overwrite that file if it exists.
     format
-        table; csv: one row a recipe, raw values; json: everything, as stepscope.compare/1.
+        table; csv: one row a recipe, raw values; json: all, as stepscope.compare/1; markdown: for a pull request.
     """
+    from msgspec.structs import replace
+
     from ..analyzers.cautions import LEFT_OUT
     from ..analyzers.compare import compare as compared
+    from ..analyzers.gates import exit_code, judge, parse_gate, reasons
     from ..analyzers.runs import read_runs
     from ..record.recipes import recipe
+    from .compare_markdown import markdown
+    from .junit import write_junit
 
+    gates = [parse_gate(text) for text in fail_if or []]
+    if junit and not gates:
+        raise ConfigError("--junit: there is no gate to write; add a --fail-if")
+    if junit and junit.exists() and not force:
+        raise UserError(f"{junit}: exists; add --force to overwrite it, or name another with --junit")
     comparison = compared(*read_runs(runs), baseline=recipe(baseline).name)
     if not comparison.recipes:
         why = " ".join(finding.text for finding in comparison.findings if finding.code in LEFT_OUT)
         raise UserError(f"{', '.join(map(str, runs))}: no run can be compared. {why}")
+    judged = judge(gates, comparison, within_noise)
+    comparison = replace(comparison, gates=judged)
+    if junit:
+        write_junit(junit, judged)
     if format == "json":
         sys.stdout.write(json_text(comparison))
     elif format == "csv":
         sys.stdout.write(csv_text(raw_table(comparison)))
+    elif format == "markdown":
+        sys.stdout.write(markdown(comparison, [speed_table(comparison), cost_table(comparison)]))
     else:
-        console = terminal()
-        study = [study_table(comparison)] if wandb_compatible else []
-        for table in [*tables(comparison), *study]:
-            print_table(table, console)
-        for finding in comparison.findings:
-            print_text(f"{finding.severity}: {finding.text}", console)
+        _print(comparison, wandb_compatible=wandb_compatible)
+    for reason in reasons(judged):
+        sys.stderr.write(f"stepscope: {reason}\n")
+    return exit_code(judged)
+
+
+def _print(comparison: "Comparison", *, wandb_compatible: bool) -> None:
+    console = terminal()
+    study = [study_table(comparison)] if wandb_compatible else []
+    for table in [*tables(comparison), *study]:
+        print_table(table, console)
+    for verdict in comparison.verdicts:
+        print_text(f"{verdict.recipe}: {verdict.text}", console)
+        if verdict.distrust:
+            print_text(f"  Distrust: {'; '.join(verdict.distrust)}.", console)
+        if verdict.next:
+            print_text(f"  Next: {'; '.join(verdict.next)}.", console)
+        console.print()
+    for finding in comparison.findings:
+        print_text(f"{finding.severity}: {finding.text}", console)
 
 
 def speed_table(comparison: "Comparison") -> Table:
@@ -173,7 +217,7 @@ def gpu_table(comparison: "Comparison") -> Table:
             Column(name="power_w", heading="power a GPU", show=lambda value: f"{value:,.0f} W"),
             Column(name="energy_j", heading="energy a run", show=lambda value: f"{value / 1000:,.1f} kJ"),
         ],
-        rows=[(row.name, *(getattr(row.gpu_use, name) for name in _GPU_USE)) for row in comparison.recipes],
+        rows=[(row.name, *(getattr(row.gpu_use, name) for name in GPU_USE)) for row in comparison.recipes],
         note="Means over training: share of time tensor cores worked in any precision, share of SMs busy, traffic of "
         "the most that memory can; energy of all GPUs.",
     )
@@ -191,48 +235,9 @@ def study_table(comparison: "Comparison") -> Table:
             Column(name="wandb_memory_allocated_pct", heading="Memory Allocated (avg %)", show=show_pct),
             Column(name="wandb_points", heading="points"),
         ],
-        rows=[(row.name, *_study(row)) for row in comparison.recipes],
+        rows=[(row.name, *study(row)) for row in comparison.recipes],
         note="Single readings every 15 s from start to end, reserved memory left out; means over points, GPUs, runs. "
         f"For comparison with the study alone: they miss what lies between them.{lacking}",
-    )
-
-
-def raw_table(comparison: "Comparison") -> Table:
-    """One row a recipe with every value; intervals in two columns."""
-    intervals = ("step_time_ns", "tokens_per_s", "speed_vs_baseline_pct", "time_saved_pct")
-    plain = (
-        *("peak_memory_bytes", "memory_kind", "memory_total_bytes", "peak_memory_pct", "utilization_pct"),
-        *("utilization_kind", "loss_first", "loss_last", "eval_loss", "eval_accuracy", "emulated", "conforms"),
-    )
-    rates = ("flops_per_s", "mfu_pct")
-    figures = (
-        *("step_time_p95_ns", "data_wait_pct", "training_ns", "wall_clock_ns"),
-        *("tokens_per_s_wall_clock", "padded_pct"),
-    )
-    names = ["recipe", "wrap", "model", "runs", "timed_steps"]
-    for name in (*intervals, *rates):
-        names += [name, f"{name}_low", f"{name}_high"]
-    names += [*figures, *plain, *_GPU_USE, *_STUDY, "confounders"]
-    return Table(
-        title="compare",
-        columns=[Column(name=name, heading=name) for name in names],
-        rows=[
-            [
-                row.recipe,
-                row.wrap,
-                row.model,
-                row.runs,
-                row.timed_steps,
-                *(value for name in intervals for value in _three(getattr(row, name))),
-                *(value for name in rates for value in _three(getattr(row.throughput, name))),
-                *(getattr(row.throughput, name) for name in figures),
-                *(getattr(row, name) for name in plain),
-                *(getattr(row.gpu_use, name) for name in _GPU_USE),
-                *_study(row),
-                "; ".join(row.confounders),
-            ]
-            for row in comparison.recipes
-        ],
     )
 
 
@@ -266,9 +271,18 @@ def tables(comparison: "Comparison") -> list[Table]:
     if not comparison.recipes:
         return []
     wrapping = [wrapping_table(comparison)] if comparison.wrapping else []
-    told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in _GPU_USE)
+    told = any(getattr(row.gpu_use, name) is not None for row in comparison.recipes for name in GPU_USE)
     gpus = [gpu_table(comparison)] if told else []
-    return [speed_table(comparison), *wrapping, throughput_table(comparison), cost_table(comparison), *gpus]
+    gates = [gate_table(comparison)] if comparison.gates else []
+    cost = [cost_table(comparison), *gpus, price_table(comparison)]
+    return [
+        speed_table(comparison),
+        *wrapping,
+        throughput_table(comparison),
+        *cost,
+        *learning_tables(comparison),
+        *gates,
+    ]
 
 
 def with_interval(estimate: "Estimate | None", show: Any) -> str:
@@ -287,7 +301,12 @@ def with_interval(estimate: "Estimate | None", show: Any) -> str:
 
 def caveats(row: "RecipeResult") -> str:
     """What stands against quoting the row's numbers, in a word each; the findings say more."""
-    return ", ".join(word for word, holds in (("emulated", row.emulated), ("confounded", row.confounders)) if holds)
+    words = {
+        "emulated": row.emulated,
+        "confounded": row.confounders,
+        "within noise": row.speed_resolved is False and not row.emulated,
+    }
+    return ", ".join(word for word, holds in words.items() if holds)
 
 
 def _relative(row: "RecipeResult", estimate: "Estimate | None", baseline: str) -> str:
@@ -322,15 +341,3 @@ def _means(comparison: "Comparison") -> str:
     if all(row.runs == 1 for row in comparison.recipes):
         return ""
     return " In steps, wall clock, tokens/s of it and padding: the mean of a recipe's runs."
-
-
-def _study(row: "RecipeResult") -> tuple[Cell, Cell, Cell]:
-    found = row.study_columns
-    return found.utilization_pct, found.memory_allocated_pct, found.points
-
-
-def _three(estimate: "Estimate | None") -> tuple[Cell, Cell, Cell]:
-    if estimate is None:
-        return None, None, None
-    low, high = estimate.ci95 or (None, None)
-    return estimate.median, low, high

@@ -96,7 +96,7 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
     """The parts of the page, in order; a figure without data is left out."""
     from ..analyzers.where_time import phases, traced
     from . import figures
-    from .compare import tables
+    from .compare import cost_table, tables
 
     shown = tables(comparison)
     groups = {row.name: [run for run in runs if run.name in row.run_names] for row in comparison.recipes}
@@ -127,7 +127,9 @@ def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
     if traces:
         found.append(_where_time_went(traces, figures))
     if any(row.peak_memory_bytes is not None for row in comparison.recipes):
-        found.append(Section(title="Peak memory", figure=figures.memory(comparison), how=shown[-1].note or ""))
+        found.append(
+            Section(title="Peak memory", figure=figures.memory(comparison), how=cost_table(comparison).note or "")
+        )
     if series:
         found.append(
             Section(

@@ -30,6 +30,7 @@ def test_every_part_is_there_and_says_how_to_read_it(page: Path) -> None:
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == [
         "Before you quote a number", "Speed, against bf16", "Throughput", "Memory, utilisation and loss",
+        "Cost of a run", "Losses", "Loss against bf16",
         "Loss", "Step time", "Phases of a step", "CPU operators", "Peak memory", "CPU use over time", "The runs",
     ]  # fmt: skip
     for part in text.split("<h2>")[2:]:
