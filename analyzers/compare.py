@@ -19,6 +19,7 @@ from .gpu_use import gpu_use, time_weighted
 from .groups import Group, baseline_of, grouped
 from .medians import Estimate, Values, change_pct, median_of
 from .results import Comparison, RecipeResult, WrapEffect
+from .run_conformance import conforms
 from .runs import Run, Unreadable, WorldStep
 from .telemetry import study_columns_of
 from .throughput import throughput
@@ -56,6 +57,7 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
     comparable = not is_baseline and time is not None and base_time is not None
     memory, memory_kind, total = _memory(group)
     used, used_kind = _utilization(group)
+    verdict, why = conforms(group)
     return RecipeResult(
         recipe=of.recipe,
         wrap=of.wrap,
@@ -83,7 +85,8 @@ def _result(of: Group, baseline: list[Run], baseline_name: str) -> RecipeResult:
         emulated=any(run.manifest.emulated for run in group),
         emulated_why=next((run.manifest.emulated_why for run in group if run.manifest.emulated_why), None),
         confounders=_confounders([] if is_baseline else baseline, group),
-        conforms="cannot tell",
+        conforms=verdict,
+        conforms_why=why,
     )
 
 

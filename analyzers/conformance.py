@@ -6,7 +6,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from ..record.manifest import Linear, Manifest
 from ..record.recipes import CAPTURED, RECIPES, Cast, Recipe
 from .gathers import Gather
-from .gemms import Gemm, Operand
+from .gemms import UNTOLD, Gemm, Operand
 from .results import Conforms
 
 Verdict = Literal["yes", "no", "cannot tell", "makes no difference"]
@@ -66,6 +66,8 @@ def conformance(seen: Seen, manifest: Manifest | None) -> Conformance:
     if manifest is None or manifest.recipe.name == CAPTURED.name:
         why = "there is no run.json beside the trace" if manifest is None else "the run's manifest states no recipe"
         return Conformance(recipe=None, conforms="cannot tell", why=why, emulated=emulated, fields=[], fits=fits)
+    if manifest.emulated and (manifest.config.get("compile") or any(gemm.call.is_compiled for gemm in seen.gemms)):
+        seen = replace(seen, gemms=[_hidden(gemm) for gemm in seen.gemms])
     found = fields(seen, manifest.recipe, manifest.linear_layers)
     conforms, why = _verdict(found)
     if _nothing(seen):
@@ -73,6 +75,17 @@ def conformance(seen: Seen, manifest: Manifest | None) -> Conformance:
     return Conformance(
         recipe=manifest.recipe.name, conforms=conforms, why=why, emulated=emulated, fields=found, fits=fits
     )
+
+
+def _hidden(gemm: Gemm) -> Gemm:
+    """The same GEMM of a compiled, emulated run: the casts around one in FP32 are fused out of sight."""
+    if gemm.dtype != "fp32":
+        return gemm
+    return replace(gemm, a=Operand(dtype=UNTOLD), b=Operand(dtype=UNTOLD))
+
+
+def _untold(gemm: Gemm) -> bool:
+    return gemm.a.dtype == UNTOLD
 
 
 def _nothing(seen: Seen) -> bool:
@@ -165,11 +178,12 @@ def _layers(layers: _Layers, linears: Sequence[Linear]) -> FieldProof:
     wanted = Counter(linear.precision for linear in linears)
     forward = layers.of("forward", float8=None)
     seen = Counter("FP8" if gemm.is_float8 else gemm.dtype for gemm in forward)
-    wrong = [gemm for gemm in forward if layers.float8(gemm) not in (None, gemm.is_float8)]
+    told = [gemm for gemm in forward if not _untold(gemm)]
+    wrong = [gemm for gemm in told if layers.float8(gemm) not in (None, gemm.is_float8)]
     unnamed = [gemm for gemm in forward if layers.float8(gemm) is None]
     share = sum(gemm.is_float8 for gemm in forward) * len(linears) == wanted["float8"] * len(forward)
-    verdict: Verdict = "yes" if forward else "cannot tell"
-    if wrong or (unnamed and not share):
+    verdict: Verdict = "yes" if forward and len(told) == len(forward) else "cannot tell"
+    if wrong or (unnamed and not share and len(told) == len(forward)):
         verdict = "no"
     where = f"{len(forward)} forward GEMMs of linear layers"
     if wrong:
@@ -182,8 +196,10 @@ def _layers(layers: _Layers, linears: Sequence[Linear]) -> FieldProof:
 def _operand(name: str, stated: Cast, operands: Sequence[Operand], role: str) -> FieldProof:
     seen = Counter(map(str, operands))
     verdict: Verdict = "yes" if operands else "cannot tell"
-    if any(operand.dtype != stated.dtype for operand in operands):
+    if any(operand.dtype not in (stated.dtype, UNTOLD) for operand in operands):
         verdict = "no"
+    elif any(operand.dtype == UNTOLD for operand in operands):
+        verdict = "cannot tell"
     elif stated.granularity is not None:
         told = {operand.granularity for operand in operands} - {None}
         if told - {stated.granularity}:
@@ -199,14 +215,15 @@ def _any_float8(seen: Seen, recipe: Recipe) -> FieldProof:
     """Whether any GEMM at all multiplies FP8, by the operators' operands and by the kernels' names."""
     counts = {
         "operators in FP8": sum(gemm.is_float8 for gemm in seen.gemms),
-        "operators not": sum(not gemm.is_float8 for gemm in seen.gemms),
+        "operators not": sum(not gemm.is_float8 and not _untold(gemm) for gemm in seen.gemms),
+        "operators that do not tell": sum(map(_untold, seen.gemms)),
         "kernels in FP8": seen.float8_kernels,
         "kernels not": seen.other_kernels,
     }
     shown = {name: count for name, count in counts.items() if count}
     ran = counts["operators in FP8"] + counts["kernels in FP8"] > 0
     verdict: Verdict = "cannot tell"
-    if shown:
+    if shown and (ran or not any(map(_untold, seen.gemms))):
         verdict = "yes" if ran == recipe.is_float8 else "no"
     stated = "some" if recipe.is_float8 else "none"
     return FieldProof(field="FP8 GEMMs", stated=stated, seen=shown, where="all GEMMs", verdict=verdict)

@@ -25,6 +25,10 @@ _TORCHAO_FUNCTION = "matmul_with_hp_or_float8_argsBackward"
 _PADDED_TO = 16
 
 
+UNTOLD = "not told"
+"""The dtype of an operand that may have been FP8: emulated in compiled code, it is FP32 when it is multiplied."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operand:
     """What one operand of a GEMM was. None: the trace does not tell."""

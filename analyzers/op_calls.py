@@ -30,7 +30,9 @@ SUBCLASS = "PythonSubclass"
 FORWARD = frozenset({"aten::linear", "aten::matmul"})
 """Called by forward passes only: within a backward function they are a forward pass that is computed again."""
 _BACKWARD = re.compile(r"^(?!autograd::engine).*Backward\d*$")
-_OTHERS = re.compile(r"all_?gather|all_?reduce|^aten::(?:amax|max|exp2|div|pad|_foreach_norm)$", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"all_?gather|all_?reduce|^Torch-Compiled Region|^aten::(?:amax|max|exp2|div|pad|_foreach_norm)$", re.IGNORECASE
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +54,11 @@ class Call:
     def is_backward(self) -> bool:
         """Whether it is a backward function of autograd."""
         return bool(_BACKWARD.match(self.name))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it lies in code that torch.compile has made, where other operators are fused out of sight."""
+        return any("Compiled" in outer.name for outer in self.around())
 
     @property
     def is_gemm(self) -> bool:

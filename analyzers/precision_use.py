@@ -212,7 +212,7 @@ def _float8_functions(gemms: Sequence[Gemm]) -> dict[int, tuple[Call, list[Gemm]
     functions: dict[int, tuple[Call, list[Gemm]]] = {}
     for gemm in gemms:
         around = function_around(gemm.call)
-        if around is not None and "CompiledFunction" not in around.name:
+        if around is not None and "Compiled" not in around.name:
             functions.setdefault(id(around), (around, []))[1].append(gemm)
     return {key: pair for key, pair in functions.items() if any(gemm.is_float8 for gemm in pair[1])}
 

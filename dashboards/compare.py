@@ -287,7 +287,8 @@ def with_interval(estimate: "Estimate | None", show: Any) -> str:
 
 def caveats(row: "RecipeResult") -> str:
     """What stands against quoting the row's numbers, in a word each; the findings say more."""
-    return ", ".join(word for word, holds in (("emulated", row.emulated), ("confounded", row.confounders)) if holds)
+    words = {"emulated": row.emulated, "confounded": row.confounders, "not its recipe": row.conforms == "no"}
+    return ", ".join(word for word, holds in words.items() if holds)
 
 
 def _relative(row: "RecipeResult", estimate: "Estimate | None", baseline: str) -> str:
