@@ -256,6 +256,8 @@ def _read(call: Call, casts: list[_Cast]) -> tuple[Operand, Operand, bool, bool 
     sizes = _sizes(call)
     if casts and sizes:
         a, b = _with_casts(a, b, casts, sizes[1])
+    if call.name.startswith("aten::_scaled_mm"):
+        a, b = _beside(a, b, call, 2), _beside(b, a, call, 3)
     return a, b, emulated, padded
 
 
@@ -265,6 +267,13 @@ def _of_scale(call: Call, at: int) -> Granularity | None:
         return "block32"
     told = granularity_of(call.shape(at))
     return None if told == "tensorwise" and _direction(call) == "backward" else told
+
+
+def _beside(one: Operand, other: Operand, call: Call, at: int) -> Operand:
+    """An operand with a single scale, beside one known to have one: rows are scaled later of both or of neither."""
+    if one.granularity is None and other.granularity == "tensorwise":
+        return replace(one, granularity=granularity_of(call.shape(at)))
+    return one
 
 
 def granularity_of(scale: tuple[int, ...] | None) -> Granularity | None:

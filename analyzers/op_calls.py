@@ -45,7 +45,7 @@ class Call:
     thread: tuple[int, int]
     """Process and thread."""
     shapes: list[Any]
-    dtypes: list[str]
+    dtypes: list[Any]
     sequence: int | None
     parent: "Call | None" = None
     children: list["Call"] = field(default_factory=list)
@@ -74,19 +74,23 @@ class Call:
 
     def within(self) -> Iterator["Call"]:
         """All calls that lie in it, in order of their start."""
-        for child in self.children:
-            yield child
-            yield from child.within()
+        left = self.children[::-1]
+        while left:
+            call = left.pop()
+            yield call
+            left += call.children[::-1]
 
     def shape(self, argument: int) -> tuple[int, ...] | None:
         """The shape of a tensor argument; None where there is none, or the trace has no shapes."""
         dims = self.shapes[argument] if argument < len(self.shapes) else None
-        whole = isinstance(dims, list) and all(isinstance(size, int) for size in dims)
-        return tuple(dims) if whole and dims is not None else None
+        if not isinstance(dims, list) or not all(type(size) is int and size >= 0 for size in dims):
+            return None
+        return tuple(dims)
 
     def dtype(self, argument: int) -> str:
-        """The dtype of an argument in short, such as `bf16`; empty where it has none."""
-        return short_dtype(self.dtypes[argument]) if argument < len(self.dtypes) else ""
+        """The dtype of an argument in short, such as `bf16`, or as it is written; empty where it has none."""
+        written = self.dtypes[argument] if argument < len(self.dtypes) else None
+        return _SHORT.get(written.lower(), written) if isinstance(written, str) else ""
 
 
 _SHORT = {
@@ -103,11 +107,6 @@ _SHORT = {
 }
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "e4m3": 1, "e5m2": 1, "e8m0": 1, "uint8": 1}
 FLOAT8 = ("e4m3", "e5m2")
-
-
-def short_dtype(written: str) -> str:
-    """`c10::BFloat16` → `bf16`; what is not known stays as it is written."""
-    return _SHORT.get(written.lower(), written)
 
 
 def calls_of(ops: pa.Table) -> list[Call]:
