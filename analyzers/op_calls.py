@@ -119,8 +119,7 @@ def calls_of(ops: pa.Table) -> list[Call]:
     ).to_numpy()  # of two that begin and end together, the caller is first
     order = np.lexsort((external, -end, start, thread, process))
     picked = picked.take(pa.array(order))
-    shapes = [_json(text) for text in _texts(picked["shapes"])]
-    dtypes = [_json(text) for text in _texts(picked["dtypes"])]
+    shapes, dtypes = _decoded(picked["shapes"]), _decoded(picked["dtypes"])
     columns = (_texts(picked["name"]), start[order].tolist(), end[order].tolist(), process[order].tolist())
     rest = (thread[order].tolist(), shapes, dtypes, picked["sequence"].to_pylist())
     calls: list[Call] = []
@@ -162,6 +161,13 @@ def _coded(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
 def _texts(column: pa.ChunkedArray) -> list[Any]:
     texts: list[Any] = column.cast(pa.string()).to_pylist()
     return texts
+
+
+def _decoded(column: pa.ChunkedArray) -> list[list[Any]]:
+    """The JSON arrays of a column; rows of the same text share one."""
+    texts = _texts(column)
+    known = {text: _json(text) for text in set(texts)}
+    return [known[text] for text in texts]
 
 
 def _json(text: str | None) -> list[Any]:
