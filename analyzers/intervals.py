@@ -1,4 +1,4 @@
-"""Arithmetic of half-open intervals [start, end) in integer nanoseconds: unions, what two share, what one has alone.
+"""Arithmetic of half-open intervals [start, end) in integer nanoseconds: unions, lengths, what lies before a time.
 
 A set is an int64 array of shape (n, 2), sorted, disjoint and without empty members; `union` makes one of anything.
 """
@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 Intervals = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
 
@@ -51,32 +50,3 @@ def covered_before(intervals: Intervals, times: npt.NDArray[np.int64]) -> npt.ND
     last = np.maximum(index - 1, 0)
     beyond = np.where(index > 0, np.maximum(intervals[last, 1] - times, 0), 0)
     return whole[index] - beyond
-
-
-def shared(left: Intervals, right: Intervals) -> Intervals:
-    """What both sets cover."""
-    edges, in_left, in_right = _cells(left, right)
-    return _kept(edges, in_left & in_right)
-
-
-def without(left: Intervals, right: Intervals) -> Intervals:
-    """What `left` covers and `right` does not."""
-    edges, in_left, in_right = _cells(left, right)
-    return _kept(edges, in_left & ~in_right)
-
-
-def _cells(left: Intervals, right: Intervals) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
-    """All edges in order, and for each cell between two neighbours whether either set covers it."""
-    edges = np.unique(np.concatenate((left.ravel(), right.ravel())))
-    return edges, _covers(left, edges[:-1]), _covers(right, edges[:-1])
-
-
-def _kept(edges: npt.NDArray[np.int64], cells: Mask) -> Intervals:
-    return union(edges[:-1][cells], edges[1:][cells])
-
-
-def _covers(intervals: Intervals, points: npt.NDArray[np.int64]) -> Mask:
-    index = np.searchsorted(intervals[:, 0], points, side="right") - 1
-    inside = index >= 0
-    inside[inside] = points[inside] < intervals[index[inside], 1]
-    return inside

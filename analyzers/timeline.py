@@ -1,4 +1,4 @@
-"""The Timeline: what every trace becomes, whatever wrote it (nsys SQLite of any version, Kineto JSON).
+"""The Timeline: what Kineto traces of any version become. Exports of nsys, which are larger, stay columns (`nsys`).
 
 Six Arrow tables. Times are int64 nanoseconds since the source's own origin (`origin_ns` says which Unix time that is,
 where known), intervals are half-open [start, end). Names are dictionary-encoded strings. A column that the source does
@@ -104,7 +104,7 @@ class Source:
     rank: int
     path: str
     format: str
-    """Such as `kineto` or `nsys 2024.6.2 (schema 3.16.1)`."""
+    """Such as `kineto`."""
     origin_ns: int | None = None
     """Unix time of the timeline's zero, where the source says."""
     device_names: dict[int, str] = field(default_factory=dict)

@@ -2,17 +2,19 @@
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ..record.errors import ConfigError
-from .nsys_reports import Printer, TimeUnit, answerable
+from .nsys_reports import Answer, Printer, TimeUnit, answerable, of_export
 from .tables import Format, Top, json_text, print_table, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.export import Export
+    from ..analyzers.nsys.locate import Input
     from ..analyzers.nsys.reports import Asked
 
 _ROWS = 15
@@ -42,7 +44,7 @@ def analyze_nsys(
     ----------
     files
         A .nsys-rep report with its export beside it (or nsys on this machine), the export itself (SQLite, or
-        a folder of Parquet files), or a folder with one; several are several ranks.
+        a folder of Parquet files), what nsys stats printed (.csv, .txt), or a folder; several are several ranks.
     report
         Print this report instead, by its official name, such as cuda_gpu_kern_sum or cuda_gpu_kern_sum:base;
         may repeat.
@@ -65,68 +67,133 @@ def analyze_nsys(
     device
         Report only what ran on this GPU; may repeat.
     """
-    from ..analyzers.nsys.export import Export
-    from ..analyzers.nsys.find import find_files
-    from ..analyzers.nsys.locate import locate_export
-    from ..analyzers.nsys.reports import REPORTS
-    from ..analyzers.nsys.reports import report as report_called
+    from ..analyzers.nsys.locate import locate
 
-    chosen = [report_called(name) for names in report or () for name in names.split(",")]
-    if format == "csv" and not chosen and output is None:
+    names = [name for listed in report or () for name in listed.split(",")]
+    part = _Part(filter_time=filter_time, filter_nvtx=filter_nvtx, devices=tuple(device or ()))
+    wanted = _Wanted(names=names, format=format, top=top, unit=timeunit, output=output, force=force)
+    if format == "csv" and not names and output is None:
         raise ConfigError("--format csv prints the reports named with --report; or write all of them with --output")
     if filter_time and filter_nvtx:
         raise ConfigError("--filter-time and --filter-nvtx: choose one of them")
-    if (timeunit != "nsec" or filter_time or filter_nvtx or device) and not (chosen or output):
+    if (timeunit != "nsec" or part.options) and not (names or output):
         raise ConfigError("--timeunit, --filter-time, --filter-nvtx and --device are for reports; name one: --report")
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
-        paths = [locate_export(path, Path(scratch)) for path in find_files(files)]
-        if not (chosen or list_reports or output):
-            _print_answers(paths, format, top)
+        inputs = locate(files, Path(scratch))
+        if printed := next((one for one in inputs if one.stats), None):
+            _of_text(inputs, printed, wanted, part, list_reports=list_reports)
+        elif not (names or list_reports or output):
+            _print_answers(inputs, format, top)
+        elif len(inputs) > 1:
+            raise ConfigError(f"--report, --list and --output take one file, not {len(inputs)}; name one")
+        else:
+            _of_export(inputs[0], wanted, part, list_reports=list_reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """Which reports, and how."""
+
+    names: list[str]
+    format: Format
+    top: int | None
+    unit: TimeUnit
+    output: Path | None
+    force: bool
+
+    def print(self, answers: list[Answer], stem: str) -> None:
+        printer = Printer(answers=answers, unit=self.unit)
+        if self.output is not None:
+            printer.files(self.output, stem, force=self.force)
+        elif self.format == "csv":
+            printer.csv()
+        elif self.format == "json":
+            printer.json()
+        else:
+            printer.tables(_ROWS if self.top is None else self.top)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Which part of a capture."""
+
+    filter_time: str | None
+    filter_nvtx: str | None
+    devices: tuple[int, ...]
+
+    @property
+    def options(self) -> list[str]:
+        """Those that were given."""
+        given = {"--filter-time": self.filter_time, "--filter-nvtx": self.filter_nvtx, "--device": self.devices}
+        return [option for option, value in given.items() if value]
+
+    def of(self, export: "Export") -> "Asked":
+        """What reports are asked for, with the time of a range in this export."""
+        from ..analyzers.nsys.reports import Asked
+
+        window: tuple[int | None, int | None] = (None, None)
+        if self.filter_time or self.filter_nvtx:
+            from ..analyzers.nsys.reports_filters import range_window, time_window
+
+            window = time_window(self.filter_time) if self.filter_time else range_window(export, self.filter_nvtx or "")
+        return Asked(window=window, devices=frozenset(self.devices))
+
+
+def _of_export(one: "Input", wanted: _Wanted, part: _Part, *, list_reports: bool) -> None:
+    from ..analyzers.nsys.export import Export
+    from ..analyzers.nsys.reports import REPORTS
+    from ..analyzers.nsys.reports import report as report_called
+
+    assert one.export is not None
+    chosen = [report_called(name) for name in wanted.names] or list(REPORTS)
+    with Export(one.export) as export:
+        if list_reports:
+            lacking = [(report, report.lacks(export)) for report in REPORTS]
+            rows = [(report.name, lacks and f"no {lacks}", report.title) for report, lacks in lacking]
+            print_table(answerable(f"Reports that {export.path.name} can answer ({export.format})", rows), terminal())
             return
-        if len(paths) > 1:
-            raise ConfigError(f"--report, --list and --output take one file, not {len(paths)}; name one")
-        with Export(paths[0]) as export:
-            if list_reports:
-                print_table(answerable(export, REPORTS), terminal())
-                return
-            asked = _asked(export, filter_time, filter_nvtx, device)
-            printer = Printer(export=export, reports=chosen or list(REPORTS), asked=asked, unit=timeunit)
-            if output is not None:
-                printer.files(output, force=force)
-            elif format == "csv":
-                printer.csv()
-            elif format == "json":
-                printer.json()
-            else:
-                printer.tables(_ROWS if top is None else top)
-                _warn_of_environment(export)
+        wanted.print(of_export(export, chosen, part.of(export)), export.path.stem)
+        if one.note:
+            sys.stderr.write(f"warning: {one.note}\n")
+        if wanted.output is None and wanted.format == "table" and export.carries_environment:
+            sys.stderr.write(
+                f"note: {export.path.name} carries the profiled program's environment variables; "
+                f"before you send it on: stepscope scrub {export.path.name}\n"
+            )
 
 
-def _print_answers(paths: list[Path], format: Format, top: int | None) -> None:
+def _of_text(inputs: "list[Input]", one: "Input", wanted: _Wanted, part: _Part, *, list_reports: bool) -> None:
+    """What nsys stats printed. ConfigError for what only the export can tell."""
+    from ..analyzers.nsys.locate import stem_of_table
+    from ..analyzers.nsys.printed import read_printed
+    from .nsys_stats import of_text, show, show_list
+
+    if len(inputs) > 1:
+        raise ConfigError(f"{one.named} is what nsys stats printed; name it alone, or name the reports or exports only")
+    if part.options:
+        raise ConfigError(
+            f"{one.named} is what nsys stats printed; {' and '.join(part.options)} needs the report or its export"
+        )
+    printed = read_printed(one.stats)
+    if list_reports:
+        show_list(printed)
+    elif wanted.names or wanted.output is not None or wanted.format == "json":
+        wanted.print(of_text(printed, wanted.names), stem_of_table(printed.path))
+    else:
+        show(printed, wanted.top)
+
+
+def _print_answers(inputs: "list[Input]", format: Format, top: int | None) -> None:
+    import msgspec
+
+    from ..analyzers.findings import Finding
     from ..analyzers.nsys.answers import answers
     from .nsys_view import show
 
-    found = answers(paths)
+    found = answers([one.export for one in inputs if one.export])
+    doubts = [Finding(code="export-in-doubt", severity="warning", text=one.note) for one in inputs if one.note]
+    found = msgspec.structs.replace(found, findings=[*doubts, *found.findings])
     if format == "json":
         sys.stdout.write(json_text(found))
     else:
         show(found, terminal(), top)
-
-
-def _asked(export: "Export", filter_time: str | None, filter_nvtx: str | None, device: list[int] | None) -> "Asked":
-    from ..analyzers.nsys.reports import Asked
-
-    window: tuple[int | None, int | None] = (None, None)
-    if filter_time or filter_nvtx:
-        from ..analyzers.nsys.reports_filters import range_window, time_window
-
-        window = time_window(filter_time) if filter_time else range_window(export, filter_nvtx or "")
-    return Asked(window=window, devices=frozenset(device or ()))
-
-
-def _warn_of_environment(export: "Export") -> None:
-    if export.carries_environment:
-        sys.stderr.write(
-            f"note: {export.path.name} carries the profiled program's environment variables; "
-            f"before you send it on: stepscope scrub {export.path.name}\n"
-        )

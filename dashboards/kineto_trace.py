@@ -11,7 +11,20 @@ from cyclopts import Parameter
 
 from ..record.units import show_count, show_ns, show_pct
 from .recipe_proof import proof_tables
-from .tables import Cell, Column, Format, Table, Top, csv_text, first_of, json_text, print_table, share_pct, terminal
+from .tables import (
+    Cell,
+    Column,
+    Format,
+    Table,
+    Top,
+    csv_text,
+    first_of,
+    json_text,
+    print_all,
+    print_text,
+    share_pct,
+    terminal,
+)
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -56,10 +69,9 @@ def trace(
         sys.stdout.write(csv_text(all_names(report)))
     else:
         console = terminal()
-        for table in tables(report, top):
-            print_table(table, console)
+        print_all(tables(report, top), console)
         for finding in report.findings:
-            console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+            print_text(f"{finding.severity}: {finding.text}", console)
 
 
 def tables(report: "TimelineReport", top: int) -> list[Table]:
@@ -96,14 +108,14 @@ def _devices(report: "TimelineReport") -> Table:
     return Table(
         title="Devices: the span in four parts",
         columns=[
-            Column(name="rank", heading="rank"),
+            Column(name="rank", heading="rank", less=1 if len(report.ranks) == 1 else 0),
             Column(name="device", heading="GPU"),
             Column(name="span_ns", heading="span", show=show_ns),
             *(
                 Column(name=f"{part.removesuffix('_ns')}_pct", heading=heading, show=show_pct)
                 for part, heading in zip(parts, ("compute", "exposed comm.", "copies", "idle"), strict=True)
             ),
-            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns),
+            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns, less=2),
         ],
         rows=[
             (
@@ -144,8 +156,8 @@ def _kernels(rank: "RankTime", device: "DeviceTime", top: int) -> Table:
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
             Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns),
-            Column(name="median_ns", heading="median", show=show_ns),
+            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
+            Column(name="median_ns", heading="median", show=show_ns, less=1),
             Column(name="kind", heading="kind", right=False),
             Column(name="name", heading="kernel", right=False, fold=True),
         ],
@@ -163,8 +175,8 @@ def _ranges(rank: "RankTime", top: int) -> Table:
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns),
-            Column(name="max_ns", heading="longest", show=show_ns),
+            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
+            Column(name="max_ns", heading="longest", show=show_ns, less=1),
             Column(name="name", heading="range", right=False, fold=True),
         ],
         rows=[(row.total_ns, row.count, row.mean_ns, row.max_ns, row.name) for row in rows],

@@ -1,9 +1,11 @@
 """The reports of `analyze-nsys` on a terminal, as CSV, as JSON, and in files."""
 
 import csv
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -11,12 +13,23 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import msgspec
 
 from ..record.errors import UserError
-from .tables import Cell, Column, Table, print_table, terminal
+from ..record.units import NOT_MEASURED
+from .tables import Cell, Column, Table, print_all, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.export import Export
     from ..analyzers.nsys.reports import Asked, Report, ReportColumn, Row
 
+_NAMES = ("Name", "Operation", "Range", "NVTX Range", "Kernel Name", "API Name", "API Function", "Virtual Address")
+_ASIDE = ("RangeStack", "NameTree", "Thread Name", "API Function")
+"""Columns of texts that may be long; those of the second go first where a terminal is narrow."""
+_GOES = (
+    (0, r"Time \(%\)|Total (?:Proj )?(?:Time )?\(|^(?:Kernel |Projected )?(?:Start|Dur)|^Count|^Num Calls|Inst"),
+    (4, "StdDev"),
+    (3, "Min|Max"),
+    (1, "Avg|Med|Strm|Bytes"),
+)
+"""How soon a column of numbers goes where a terminal is narrow (0: never), by what its heading has; others 2."""
 TimeUnit = Literal["nsec", "usec", "msec", "seconds"]
 
 _UNITS = {"nsec": ("ns", 1, 0), "usec": ("us", 10**3, 3), "msec": ("ms", 10**6, 6), "seconds": ("s", 10**9, 9)}
@@ -24,26 +37,59 @@ _UNITS = {"nsec": ("ns", 1, 0), "usec": ("us", 10**3, 3), "msec": ("ms", 10**6, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printer:
-    """An export, the reports wanted of it, and how."""
+class Answer:
+    """One report, from wherever its rows come."""
 
-    export: "Export"
-    reports: list["Report"]
-    asked: "Asked"
+    label: str
+    """The report's name with its arguments, as nsys puts it into file names."""
+    title: str
+    columns: "Sequence[ReportColumn]"
+    missing: str | None
+    """Why there are no rows, in a sentence; None where there are."""
+    rows: "Callable[[], Iterable[Row]]"
+    """Rows in the unit of the columns; called only where nothing is missing."""
+
+
+def of_export(export: "Export", reports: Iterable["Report"], asked: "Asked") -> list[Answer]:
+    """What an export answers to reports."""
+    found = []
+    for report in reports:
+        lacks = report.lacks(export)
+        found.append(
+            Answer(
+                label=report.label,
+                title=report.title,
+                columns=report.columns,
+                missing=lacks and f"{export.path.name} does not contain {lacks}",
+                rows=partial(_rows, report, export, asked),
+            )
+        )
+    return found
+
+
+def _rows(report: "Report", export: "Export", asked: "Asked") -> Iterable["Row"]:
+    return report.stream(export, asked) or []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printer:
+    """Reports and how to print them."""
+
+    answers: Sequence[Answer]
     unit: TimeUnit = "nsec"
 
     def csv(self) -> None:
         """To stdout, one after the other with an empty line between, as `nsys stats` does.
 
-        UserError where the export can answer none.
+        UserError where none has rows.
         """
-        missing = [line for report in self.reports if (line := self._lacking(report))]
-        if len(missing) == len(self.reports):
+        missing = [answer.missing for answer in self.answers if answer.missing]
+        if len(missing) == len(self.answers):
             raise UserError(missing[0])
         between = ""
-        for report, rows in self._answered():
+        for answer in self._answered():
             sys.stdout.write(between)
-            _write_csv(sys.stdout, self._columns(report), self._in_unit(report, rows))
+            _write_csv(sys.stdout, self._columns(answer), self._in_unit(answer, answer.rows()))
             between = "\n"
         for line in missing:
             sys.stderr.write(f"skipped: {line}\n")
@@ -52,17 +98,16 @@ class Printer:
         """To stdout as stepscope.nsys-reports/1, row by row."""
         out = sys.stdout
         out.write('{"schema": "stepscope.nsys-reports/1", "reports": [')
-        for place, report in enumerate(self.reports):
-            columns = self._columns(report)
-            about = {"report": report.label, "title": report.title, "columns": [c.heading for c in columns]}
+        for place, answer in enumerate(self.answers):
+            columns = self._columns(answer)
+            about = {"report": answer.label, "title": answer.title, "columns": [c.heading for c in columns]}
             out.write("," if place else "")
-            out.write("\n " + msgspec.json.encode(about | {"missing": self._lacking(report)}).decode()[:-1])
-            rows = report.stream(self.export, self.asked)
-            if rows is None:
+            out.write("\n " + msgspec.json.encode(about | {"missing": answer.missing}).decode()[:-1])
+            if answer.missing:
                 out.write(', "rows": null}')
                 continue
             separator = ', "rows": ['
-            for row in self._in_unit(report, rows):
+            for row in self._in_unit(answer, answer.rows()):
                 values = {c.heading: _rounded(value, c) for c, value in zip(columns, row, strict=True)}
                 out.write(f"{separator}\n  {msgspec.json.encode(values).decode()}")
                 separator = ","
@@ -71,57 +116,49 @@ class Printer:
 
     def tables(self, top: int) -> None:
         """To stdout for people, `top` rows of each (0: all)."""
-        console = terminal()
-        for report in self.reports:
-            rows = report.stream(self.export, self.asked)
-            if rows is None:
-                text = f"{report.title}: not measured; {self._lacking(report)}\n"
-                console.print(text, markup=False, soft_wrap=True)
-            else:
-                print_table(self._table(report, rows, top), console)
+        parts = (
+            f"{answer.title}: {NOT_MEASURED}; {answer.missing}"
+            if answer.missing
+            else self._table(answer, answer.rows(), top)
+            for answer in self.answers
+        )
+        print_all(parts, terminal())
 
-    def files(self, folder: Path, *, force: bool) -> None:
+    def files(self, folder: Path, stem: str, *, force: bool) -> None:
         """Each into a CSV of its own, named as nsys does. UserError where one exists and must not be overwritten."""
-        paths = {report.label: folder / f"{self.export.path.stem}_{report.label}.csv" for report in self.reports}
+        paths = {answer.label: folder / f"{stem}_{answer.label}.csv" for answer in self.answers}
         taken = [str(path) for path in paths.values() if path.exists()]
         if taken and not force:
             raise UserError(f"{', '.join(taken)}: exists; add --force to overwrite")
         folder.mkdir(parents=True, exist_ok=True)
-        for report in self.reports:
-            if line := self._lacking(report):
-                sys.stderr.write(f"skipped {report.label}: {line}\n")
-        for report, rows in self._answered():
-            with paths[report.label].open("w", encoding="utf-8", newline="") as file:
-                _write_csv(file, self._columns(report), self._in_unit(report, rows))
-            sys.stdout.write(f"{paths[report.label]}\n")
+        for answer in self.answers:
+            if answer.missing:
+                sys.stderr.write(f"skipped {answer.label}: {answer.missing}\n")
+        for answer in self._answered():
+            with paths[answer.label].open("w", encoding="utf-8", newline="") as file:
+                _write_csv(file, self._columns(answer), self._in_unit(answer, answer.rows()))
+            sys.stdout.write(f"{paths[answer.label]}\n")
 
-    def _answered(self) -> Iterator[tuple["Report", Iterable["Row"]]]:
-        for report in self.reports:
-            rows = report.stream(self.export, self.asked)
-            if rows is not None:
-                yield report, rows
+    def _answered(self) -> list[Answer]:
+        return [answer for answer in self.answers if not answer.missing]
 
-    def _lacking(self, report: "Report") -> str | None:
-        words = report.lacks(self.export)
-        return words and f"{self.export.path.name} does not contain {words}"
-
-    def _columns(self, report: "Report") -> list["ReportColumn"]:
+    def _columns(self, answer: Answer) -> list["ReportColumn"]:
         """The report's columns, those of times in the unit."""
         short, _, decimals = _UNITS[self.unit]
         if self.unit == "nsec":
-            return list(report.columns)
+            return list(answer.columns)
         return [
             replace(column, heading=column.heading.replace("(ns)", f"({short})"), decimals=decimals)
             if column.heading.endswith("(ns)")
             else column
-            for column in report.columns
+            for column in answer.columns
         ]
 
-    def _in_unit(self, report: "Report", rows: Iterable["Row"]) -> Iterable["Row"]:
+    def _in_unit(self, answer: Answer, rows: Iterable["Row"]) -> Iterable["Row"]:
         """The rows, their times in the unit."""
         if self.unit == "nsec":
             return rows
-        scales = [_UNITS[self.unit][1] if column.heading.endswith("(ns)") else 1 for column in report.columns]
+        scales = [_UNITS[self.unit][1] if column.heading.endswith("(ns)") else 1 for column in answer.columns]
         return (
             tuple(
                 value / scale if scale != 1 and isinstance(value, int | float) else value
@@ -130,40 +167,51 @@ class Printer:
             for row in rows
         )
 
-    def _table(self, report: "Report", rows: Iterable["Row"], top: int) -> Table:
-        columns = self._columns(report)
-        last = len(columns) - 1
+    def _table(self, answer: Answer, rows: Iterable["Row"], top: int) -> Table:
+        columns = self._columns(answer)
+        texts = {*_NAMES, *_ASIDE}
         kept = list(islice(rows, top or None))
         is_cut = len(rows) > len(kept) if isinstance(rows, list) else len(kept) == top
         of = f" of {len(rows)}" if isinstance(rows, list) else ""
         return Table(
-            title=f"{report.title} ({report.label})" + (f": the first {top}{of}" if is_cut else ""),
+            title=f"{answer.title} ({answer.label})" + (f": the first {top}{of}" if is_cut else ""),
             columns=[
-                Column(name=column.heading, heading=column.heading, right=index != last, fold=index == last)
-                for index, column in enumerate(columns)
+                Column(
+                    name=column.heading,
+                    heading=column.heading,
+                    right=column.heading not in texts,
+                    fold=column.heading in texts,
+                    less=_less(column.heading),
+                )
+                for column in columns
             ],
             rows=[
                 [
                     column.none if value is None else _text(value, column)
                     for value, column in zip(row, columns, strict=True)
                 ]
-                for row in self._in_unit(report, kept)
+                for row in self._in_unit(answer, kept)
             ],
             note=None if kept else "Nothing of it lies in the part of the capture that was asked for.",
         )
 
 
-def answerable(export: "Export", reports: Iterable["Report"]) -> Table:
-    """All reports, and whether an export can answer each."""
-    rows = [(report, report.lacks(export)) for report in reports]
+def _less(heading: str) -> int:
+    if heading in _ASIDE:
+        return 5
+    return 0 if heading in _NAMES else next((soon for soon, words in _GOES if re.search(words, heading)), 2)
+
+
+def answerable(title: str, rows: Iterable[tuple[str, str | None, str]]) -> Table:
+    """Reports by name, what speaks against each, or None, and what each is."""
     return Table(
-        title=f"Reports that {export.path.name} can answer ({export.format})",
+        title=title,
         columns=[
             Column(name="report", heading="report", right=False),
             Column(name="answer", heading="can it?", right=False),
-            Column(name="title", heading="what it is", right=False),
+            Column(name="title", heading="what it is", right=False, less=1),
         ],
-        rows=[(report.name, f"no {lacks}" if lacks else "yes", report.title) for report, lacks in rows],
+        rows=[(name, against or "yes", what) for name, against, what in rows],
     )
 
 
@@ -183,7 +231,7 @@ def _text(value: Cell, column: "ReportColumn") -> str:
     """A value with the decimals that nsys prints; nothing where there is none."""
     if value is None:
         return ""
-    return str(value) if column.decimals is None else f"{value:.{column.decimals}f}"
+    return f"{value:.{column.decimals}f}" if column.decimals is not None and not isinstance(value, str) else str(value)
 
 
 def _rounded(value: Cell, column: "ReportColumn") -> Cell:

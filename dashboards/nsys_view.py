@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
-from .tables import Cell, Column, Table, first_of, print_table, share_pct
+from .tables import Cell, Column, Table, first_of, print_all, print_text, share_pct
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.result import NsysRank, NsysReport
+    from ..analyzers.projection import Projection
     from ..analyzers.skew import Skew
 
-LONG, SHORT = 6, 4
+LONG, SHORT = 5, 3
 """Rows of the long and the short tables where nobody asked for a number."""
 NO = "–"
 """Where a value does not apply."""
@@ -20,13 +21,9 @@ NO = "–"
 
 def show(report: "NsysReport", console: Console, top: int | None) -> None:
     """Print the report; `top` rows of each table (0: all), or as many as fit a screen."""
-    for part in _parts(report, top):
-        if isinstance(part, Table):
-            print_table(part, console)
-        else:
-            console.print(part + "\n", markup=False, soft_wrap=True)
+    print_all(_parts(report, top), console)
     for finding in report.findings:
-        console.print(f"{finding.severity}: {finding.text}", markup=False, soft_wrap=True)
+        print_text(f"{finding.severity}: {finding.text}", console)
 
 
 def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
@@ -59,15 +56,15 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
 def _devices(report: "NsysReport") -> Table:
     parts = ("compute_ns", "comm_exposed_ns", "memory_ns", "idle_ns")
     headings = ("compute", "exposed comm.", "copies", "idle")
-    return Table(
+    table = Table(
         title="Devices: the span in four parts",
         columns=[
             Column(name="rank", heading="rank"),
             Column(name="device", heading="GPU"),
             Column(name="span_ns", heading="span", show=show_ns),
             *(Column(name=part, heading=heading) for part, heading in zip(parts, headings, strict=True)),
-            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns),
-            Column(name="fp8_gemm_pct", heading="FP8 of GEMM time"),
+            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns, less=2),
+            Column(name="fp8_gemm_pct", heading="FP8 of GEMM time", less=1),
         ],
         rows=[
             (
@@ -82,6 +79,7 @@ def _devices(report: "NsysReport") -> Table:
             for device in rank.devices
         ],
     )
+    return table.without("rank") if len(report.ranks) == 1 else table
 
 
 def _kinds(rank: "NsysRank") -> str:
@@ -91,15 +89,15 @@ def _kinds(rank: "NsysRank") -> str:
 
 def _kernels(rank: "NsysRank", top: int | None) -> Table:
     rows = rank.kernels[: _limit(top, LONG)]
-    return Table(
+    table = Table(
         title=f"Kernels{_place(rank)}{first_of(len(rows), len(rank.kernels))}; shares are of the span",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
             Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns),
-            Column(name="median_ns", heading="median", show=show_ns),
-            Column(name="p95_ns", heading="p95", show=show_ns),
+            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
+            Column(name="median_ns", heading="median", show=show_ns, less=1),
+            Column(name="p95_ns", heading="p95", show=show_ns, less=3),
             Column(name="per_step_ns", heading="per step", show=_own),
             Column(name="kind", heading="kind", right=False),
             Column(name="name", heading="kernel", right=False, fold=True),
@@ -119,6 +117,7 @@ def _kernels(rank: "NsysRank", top: int | None) -> Table:
             for row in rows
         ],
     )
+    return table if rank.steps else table.without("per_step_ns")
 
 
 def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
@@ -131,15 +130,15 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
     causes = [(device.device, cause) for device in rank.devices for cause in device.idle.causes or []]
     causes.sort(key=lambda entry: -entry[1].total_ns)
     rows = causes[: _limit(top, SHORT)]
-    yield Table(
-        title=f"Idle {show_ns(whole)}{_place(rank)}: {show_ns(before)} before the next work was launched, "
-        f"{show_ns(after)} after; by what the launching thread was in{first_of(len(rows), len(causes))}",
+    table = Table(
+        title=f"Idle {show_ns(whole)}{_place(rank)}: {show_ns(before)} before the next launch, "
+        f"{show_ns(after)} after{first_of(len(rows), len(causes))}",
         columns=[
             Column(name="device", heading="GPU"),
             Column(name="total_ns", heading="time", show=show_ns),
-            Column(name="share_pct", heading="of idle", show=show_pct),
+            Column(name="share_pct", heading="of idle", show=show_pct, less=1),
             Column(name="count", heading="gaps", show=show_count),
-            Column(name="longest_ns", heading="longest", show=show_ns),
+            Column(name="longest_ns", heading="longest", show=show_ns, less=2),
             Column(name="call", heading="API call", right=False),
             Column(name="range", heading="NVTX range", right=False, fold=True),
         ],
@@ -156,6 +155,7 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
             for device, cause in rows
         ],
     )
+    yield table.without("device") if len(rank.devices) == 1 else table
 
 
 def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
@@ -165,17 +165,16 @@ def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
         return
     rows = found.ranges[: _limit(top, LONG)]
     whole = found.gpu_ns
-    yield Table(
+    table = Table(
         title=f"GPU time of NVTX ranges{_place(rank)}{first_of(len(rows), len(found.ranges))}; "
-        f"{show_pct(share_pct(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed "
-        f"({show_ns(found.outside_ns)} launched outside of ranges, {show_ns(found.unlaunched_ns)} without a launch)",
+        f"{show_pct(share_pct(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed{_why(found)}",
         columns=[
             Column(name="inclusive_ns", heading="with inner", show=show_ns),
             Column(name="exclusive_ns", heading="own", show=_own),
-            Column(name="by_time_ns", heading="by time", show=show_ns),
-            Column(name="backward_ns", heading="its backward", show=_own),
+            Column(name="by_time_ns", heading="by time", show=show_ns, less=2),
+            Column(name="backward_ns", heading="its backward", show=_own, less=1),
             Column(name="count", heading="count", show=show_count),
-            Column(name="host_ns", heading="host", show=show_ns),
+            Column(name="host_ns", heading="host", show=show_ns, less=2),
             Column(name="name", heading="range", right=False, fold=True),
         ],
         rows=[
@@ -191,6 +190,17 @@ def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
             for row in rows
         ],
     )
+    empty = {
+        "by_time_ns": not any(row.by_time_ns for row in rows),
+        "backward_ns": all(row.backward_ns is None for row in rows),
+    }
+    yield table.without(*(name for name, is_so in empty.items() if is_so))
+
+
+def _why(found: "Projection") -> str:
+    parts = ((found.outside_ns, "launched outside of ranges"), (found.unlaunched_ns, "without a launch"))
+    told = ", ".join(f"{show_ns(time)} {words}" for time, words in parts if time)
+    return f" ({told})" if told else ""
 
 
 def _host_ranges(rank: "NsysRank", top: int | None) -> Table:
@@ -257,14 +267,14 @@ def _skew(skew: "Skew") -> Iterator[Table | str]:
         title=f"Ranks side by side; {show_count(skew.collectives)} collectives matched",
         columns=[
             Column(name="rank", heading="rank"),
-            Column(name="process", heading="process"),
+            Column(name="process", heading="process", less=1),
             Column(name="device", heading="GPU"),
             Column(name="step_median_ns", heading="step (median)", show=show_ns),
-            Column(name="comm_exposed_ns", heading="exposed comm.", show=show_ns),
+            Column(name="comm_exposed_ns", heading="exposed comm.", show=show_ns, less=2),
             Column(name="last_in", heading="last to enter", show=show_count),
             Column(name="waited_ns", heading="waited for the last", show=show_ns),
-            Column(name="offset_ns", heading="clock", show=show_ns),
-            Column(name="spread_ns", heading="±", show=show_ns),
+            Column(name="offset_ns", heading="clock", show=show_ns, less=3),
+            Column(name="spread_ns", heading="±", show=show_ns, less=3),
         ],
         rows=[
             (
@@ -292,16 +302,16 @@ def _skew(skew: "Skew") -> Iterator[Table | str]:
 def _transfers(rank: "NsysRank", top: int | None) -> Table:
     found = rank.transfers or []
     rows = found[: _limit(top, SHORT)]
-    return Table(
+    table = Table(
         title=f"Copies and sets{_place(rank)}{first_of(len(rows), len(found))}",
         columns=[
             Column(name="direction", heading="direction", right=False),
             Column(name="memory", heading="memory", right=False),
             Column(name="device", heading="GPU"),
-            Column(name="count", heading="count", show=show_count),
+            Column(name="count", heading="count", show=show_count, less=1),
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="bytes", heading="size", show=show_bytes),
-            Column(name="bytes_per_s", heading="rate", show=_rate),
+            Column(name="bytes_per_s", heading="rate", show=_rate, less=2),
         ],
         rows=[
             (
@@ -316,6 +326,7 @@ def _transfers(rank: "NsysRank", top: int | None) -> Table:
             for row in rows
         ],
     )
+    return table.without("device") if len(rank.devices) == 1 else table
 
 
 def _own(value: Cell) -> str:

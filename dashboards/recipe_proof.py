@@ -39,7 +39,7 @@ def _verdict(found: "Conformance") -> Table:
             Column(name="stated", heading="stated", right=False),
             Column(name="verdict", heading="as stated", right=False),
             Column(name="seen", heading="seen", right=False, fold=True),
-            Column(name="where", heading="where", right=False, fold=True),
+            Column(name="where", heading="where", right=False, fold=True, less=1),
         ],
         rows=[
             (row.field, row.stated, row.verdict, _counts(row.seen), row.where)
@@ -70,7 +70,7 @@ def _gemms(rank: "PrecisionUse", found: "Conformance") -> Table:
             Column(name="flops_pct", heading="FLOPs", show=show_pct),
             Column(name="time_ns", heading="time", show=show_ns),
             Column(name="time_pct", heading="share", show=show_pct),
-            Column(name="by", heading="kernel or operator", right=False, fold=True),
+            Column(name="by", heading="kernel or operator", right=False, fold=True, less=1),
         ],
         rows=[
             (
@@ -166,11 +166,11 @@ def _roofline(found: "Efficiency", top: int) -> Table:
         columns=[
             Column(name="sizes", heading="sizes", right=False),
             Column(name="dtype", heading="dtype", right=False),
-            Column(name="role", heading="role", right=False),
+            Column(name="role", heading="role", right=False, less=1),
             Column(name="count", heading="count", show=show_count),
             Column(name="time_ns", heading="time", show=show_ns),
             Column(name="flops_per_byte", heading="FLOP/B", show=lambda value: f"{value:.1f}"),
-            Column(name="ridge", heading="ridge", show=lambda value: f"{value:.0f}"),
+            Column(name="ridge", heading="ridge", show=lambda value: f"{value:.0f}", less=2),
             Column(name="bound", heading="bound by", right=False),
             Column(name="attainable_pct", heading="of roof", show=show_pct),
         ],
@@ -188,5 +188,5 @@ def _roofline(found: "Efficiency", top: int) -> Table:
             )
             for row in rows
         ],
-        note="GEMMs as m × k × n. Bound by memory where FLOPs a byte, from shapes, lie below the ridge.",
+        note="Sizes are m × k × n, of several at once with their number before. Bound by memory where FLOPs a byte, from shapes, lie below the ridge.",
     )

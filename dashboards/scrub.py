@@ -23,7 +23,7 @@ def scrub(
     Parameters
     ----------
     files
-        SQLite exports of Nsight Systems, Kineto traces (.json, .json.gz), run folders.
+        Exports of Nsight Systems (SQLite, folders of Parquet files), Kineto traces (.json, .json.gz), run folders.
     output
         Folder for the copies, made where it ends with / or there are several; else the one copy's own name.
         [default: <name>.scrubbed.<suffix> beside each]

@@ -8,8 +8,9 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -29,8 +30,8 @@ Format = Literal["table", "csv", "json"]
 LEAST_NAME = 28
 """Characters of a name that are always shown, wider than the terminal if need be."""
 
-_GAP = 3
-"""What the table's lines take beside each column."""
+_GAP, _TIGHT = 3, 2
+"""What the table's lines take beside each column; the second where columns would have to go else."""
 
 Top = Annotated[int, Parameter(validator=Number(gte=0))]
 """How many rows of a long table to show; 0: all."""
@@ -48,6 +49,8 @@ class Column:
     right: bool = True
     fold: bool = False
     """Whether a long text may be cut with `…` to fit the terminal; numbers never are."""
+    less: int = 0
+    """Above 0: the column is left out where the terminal is too narrow for all, the highest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,12 @@ class Table:
     def shown(self) -> list[list[str]]:
         """The rows as people read them."""
         return [[shown(cell, column) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
+
+    def without(self, *names: str) -> "Table":
+        """The table without the columns of these names."""
+        kept = [at for at, column in enumerate(self.columns) if column.name not in names]
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[at] for at in kept], rows=rows)
 
 
 def shown(cell: Cell, column: Column) -> str:
@@ -88,24 +97,43 @@ def first_of(shown: int, there_are: int) -> str:
     return f": the first {shown} of {there_are}" if shown < there_are else ""
 
 
-def print_table(table: Table, console: Console) -> None:
+def print_all(parts: Iterable[Table | str], console: Console) -> None:
+    """Tables and lines of text, and at the end which columns the terminal is too narrow for."""
+    left_out: dict[str, None] = {}
+    for is_text, group in groupby(parts, lambda part: isinstance(part, str)):
+        for part in group:
+            if isinstance(part, Table):
+                left_out |= dict.fromkeys(print_table(part, console))
+            else:
+                print_text(part, console)
+        if is_text:
+            console.print()
+    if left_out:
+        told = f"Too narrow for: {', '.join(left_out)} (in a pipe nothing is cut).\n"
+        print_text(Text(told, style="dim"), console)
+
+
+def print_table(table: Table, console: Console) -> list[str]:
     """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`.
 
-    A table that begins with a name and is too wide is drawn in several parts, one below the other, each with that name.
+    Of one that is too wide even so, columns that matter `less` are left out; their headings are returned. One that
+    begins with a name, and has none of those, is drawn in several parts, one below the other, each with that name.
     """
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
         for index, column in enumerate(table.columns)
     ]
+    shown, gap = _fitting(table.columns, widths, console.width)
     print_text(Text(table.title, style="bold"), console)
-    for number, part in enumerate(_parts(table.columns, widths, console.width)):
+    for number, part in enumerate(_parts(table.columns, widths, shown, console.width, gap)):
         columns = [(table.columns[at], widths[at]) for at in part]
-        lines = _drawn(columns, [[row[at] for at in part] for row in texts], console)
+        lines = _drawn(columns, [[row[at] for at in part] for row in texts], console, gap)
         console.file.write("".join(f"{line}\n" for line in lines[number > 0 :]))  # one empty line between parts
     if table.note:
         print_text(Text(table.note, style="dim"), console)
         console.print()
+    return [column.heading for at, column in enumerate(table.columns) if at not in shown]
 
 
 def print_text(text: str | Text, console: Console) -> None:
@@ -113,24 +141,39 @@ def print_text(text: str | Text, console: Console) -> None:
     console.print(text, markup=False)
 
 
-def _parts(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[list[int]]:
-    """Which columns are drawn beside each other."""
-    needed = [_least(column, wide) + _GAP for column, wide in zip(columns, widths, strict=True)]
-    if sum(needed) <= width or not columns or columns[0].right or columns[0].fold:
-        return [list(range(len(columns)))]
-    parts = [[0]]
-    for index in range(1, len(columns)):
+def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], int]:
+    """Which columns are drawn, and the gap between them: a tight one before any column goes."""
+    shown = list(range(len(columns)))
+    least = [_least(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    droppable = sorted((at for at in shown if columns[at].less), key=lambda at: (columns[at].less, at))
+    if not droppable or sum(least[at] + _GAP for at in shown) <= width:
+        return shown, _GAP
+    while droppable and sum(least[at] + _TIGHT for at in shown) > width:
+        shown.remove(droppable.pop())
+    return shown, _TIGHT
+
+
+def _parts(columns: Sequence[Column], widths: Sequence[int], shown: list[int], width: int, gap: int) -> list[list[int]]:
+    """Which of the columns are drawn beside each other."""
+    needed = {at: _least(columns[at], widths[at]) + gap for at in shown}
+    first, *others = shown or [0]
+    if sum(needed.values()) <= width or columns[first].right or columns[first].fold:
+        return [shown]
+    parts = [[first]]
+    for index in others:
         if len(parts[-1]) > 1 and sum(needed[at] for at in [*parts[-1], index]) > width:
-            parts.append([0])
+            parts.append([first])
         parts[-1].append(index)
     return parts
 
 
-def _drawn(columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: Console) -> list[str]:
+def _drawn(
+    columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: Console, gap: int
+) -> list[str]:
     """The lines of a part of a table, from columns with their full widths and the texts of their cells."""
-    room = console.width - sum(width + _GAP for _, width in columns)
-    needed = sum(_least(column, width) + _GAP for column, width in columns)
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    room = console.width - sum(width + gap for _, width in columns)
+    needed = sum(_least(column, width) + gap for column, width in columns)
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=gap == _TIGHT)
     for column, width in columns:
         fitting = max(len(column.heading), _least(column, width), width + min(0, room)) if column.fold else width
         drawn.add_column(

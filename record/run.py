@@ -108,10 +108,6 @@ class RunDir:
             key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)],
         )
 
-    def nsys_exports(self) -> list[Path]:
-        """All SQLite exports of Nsight Systems reports in the run."""
-        return sorted(self.path.glob("*.sqlite"))
-
     def manifest(self) -> Manifest:
         """The manifest; TraceError where there is none to read."""
         return read_manifest(self.manifest_path)

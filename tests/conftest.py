@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import FakeDriver
+from nsys_capture import write_capture
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +48,12 @@ def fixtures() -> Path:
     if not folder.is_dir():
         pytest.skip("the real traces are not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """A small capture of nsys as an export."""
+    return write_capture(tmp_path / "x.sqlite")
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 PID, TID = 5, 6
 """Where nothing else is said."""
@@ -101,3 +104,22 @@ def _fill(database: sqlite3.Connection, table: str, rows: Iterable[Mapping[str, 
     database.execute(f"CREATE TABLE {table} ({', '.join(f'[{name}]' for name in columns)})")
     marks = ", ".join("?" * len(columns))
     database.executemany(f"INSERT INTO {table} VALUES ({marks})", [[row.get(n) for n in columns] for row in rows])
+
+
+def as_parquet(export: Path, folder: Path) -> Path:
+    """The export as `nsys export --type parquetdir` lays it out: a file a table, ids of threads unsigned."""
+    folder.mkdir()
+    kinds = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "TEXT": "VARCHAR", "BLOB": "BLOB"}
+    with closing(sqlite3.connect(export)) as source, duckdb.connect() as database:
+        tables = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            found = source.execute(f'PRAGMA table_info("{table}")').fetchall()
+            columns = {row[1]: kinds[row[2]] for row in found}
+            columns |= {name: "UBIGINT" for name in columns if name in ("globalTid", "globalPid")}
+            rows = source.execute(f'SELECT * FROM "{table}"').fetchall()
+            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+            database.execute(f'CREATE TABLE "{table}" ({listed})')
+            if rows:
+                database.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)
+            database.execute(f"""COPY "{table}" TO '{folder / table}.parquet' (FORMAT parquet)""")
+    return folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.dashboards.cli import COMMANDS, main
+from stepscope.dashboards.cli import COMMANDS, analyze_nsys_main, main
 from stepscope.record.recipes import RECIPES
 from stepscope.trainer.config import Config
 
@@ -78,5 +78,39 @@ def test_the_output_on_a_page_is_what_the_command_prints(
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(columns))
     assert main(arguments) == 0
-    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
-    assert printed in (ROOT / page).read_text(encoding="utf-8")
+    assert printed(capsys) in (ROOT / page).read_text(encoding="utf-8")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
+
+
+REPORTS = "cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum,cuda_api_sum,nvtx_sum"
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "columns"),
+    [
+        ("README.md", "analyze-nsys h100x2_after.sqlite", 115),
+        ("docs/analyze-nsys.md", "analyze-nsys a100_2.7b_nvtx.sqlite", 80),
+        ("docs/analyze-nsys.md", f"analyze-nsys a100_2.7b_nvtx.sqlite --top 3 --report {REPORTS}", 140),
+        ("docs/analyze-nsys.md", "analyze-nsys a100_2.7b_clean.stats.txt --top 3", 105),
+        ("README.md", "stepscope trace mi300_resnet_act_checkpoint.json.gz --top 5", 100),
+        ("docs/trace.md", "stepscope trace mi300_resnet_act_checkpoint.json.gz --top 5", 100),
+    ],
+)
+def test_the_output_on_a_page_is_what_the_command_prints_of_a_real_capture(
+    page: str,
+    words: str,
+    columns: int,
+    fixtures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program, *arguments = words.split()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.chdir(fixtures / ("nsys" if program == "analyze-nsys" else "torch"))
+    assert (analyze_nsys_main if program == "analyze-nsys" else main)(arguments) == 0
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert f"```\n{printed(capsys)}\n```" in text
+    assert " ".join(words.split()[:2]) in text

@@ -6,14 +6,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import duckdb
 import pytest
+from nsys_export import Made, as_parquet
 from nsys_fuzz import write_export
 
-from stepscope.analyzers.breakdown import breakdown
+from stepscope.analyzers.nsys.answers import answers
 from stepscope.analyzers.nsys.export import Export
-from stepscope.analyzers.nsys.locate import locate, locate_export
-from stepscope.analyzers.nsys.read import read_export
+from stepscope.analyzers.nsys.locate import locate
 from stepscope.analyzers.nsys.reports import REPORTS, Row
 from stepscope.record.errors import TraceError
 
@@ -31,25 +30,6 @@ def a_report(folder: Path, name: str = "run.nsys-rep") -> Path:
     path = folder / name
     path.write_bytes(b"a report")
     return path
-
-
-def as_parquet(export: Path, folder: Path) -> Path:
-    """The export as `nsys export --type parquetdir` lays it out: a file a table, ids of threads unsigned."""
-    folder.mkdir()
-    with closing(sqlite3.connect(export)) as source, duckdb.connect() as database:
-        tables = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            found = source.execute(f'PRAGMA table_info("{table}")').fetchall()
-            kinds = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "TEXT": "VARCHAR"}
-            columns = {row[1]: kinds[row[2]] for row in found}
-            columns |= {name: "UBIGINT" for name in columns if name in ("globalTid", "globalPid")}
-            rows = source.execute(f'SELECT * FROM "{table}"').fetchall()
-            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-            database.execute(f'CREATE TABLE "{table}" ({listed})')
-            if rows:
-                database.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)
-            database.execute(f"""COPY "{table}" TO '{folder / table}.parquet' (FORMAT parquet)""")
-    return folder
 
 
 @pytest.fixture
@@ -70,10 +50,10 @@ def test_an_export_as_parquet_answers_as_the_sqlite_one_does(tmp_path: Path) -> 
             assert report.rows(other) == report.rows(one), report.name
         assert other.format == one.format
         assert other.carries_environment
-    left, right = read_export(sqlite), read_export(folder)
-    for name in ("activities", "launches", "ranges"):
-        assert sorted(map(str, getattr(left, name).to_pylist())) == sorted(map(str, getattr(right, name).to_pylist()))
-    assert breakdown(left).ranks[0].devices == breakdown(right).ranks[0].devices
+    left, right = answers([sqlite]), answers([folder])
+    assert left.ranks[0].devices
+    for field in set(left.ranks[0].__struct_fields__) - {"source"}:
+        assert getattr(left.ranks[0], field) == getattr(right.ranks[0], field), field
 
 
 @pytest.mark.parametrize("name", ["a100_2.7b_nvtx", "pre2021_rtx6000", "wsl_rtx3080_tiny"])
@@ -134,8 +114,6 @@ def test_a_folder_of_reports_is_as_many_ranks_by_the_number_in_their_names(tmp_p
     assert [(one.rank, one.export and one.export.name) for one in found] == [
         (0, "job.rank0.sqlite"), (2, "job.rank2.sqlite"), (10, "job.rank10.sqlite"),
     ]  # fmt: skip
-    with pytest.raises(TraceError, match="holds several reports"):
-        locate_export(folder, no_nsys)
 
 
 def test_names_without_a_rank_of_their_own_count_in_order(tmp_path: Path, no_nsys: Path) -> None:
@@ -152,8 +130,10 @@ def test_tables_of_nsys_stats_are_an_input_where_nothing_else_is(tmp_path: Path,
     assert (one.export, sorted(path.name for path in one.stats)) == (
         None, ["run_cuda_gpu_kern_sum.csv", "run_nvtx_sum.csv"],
     )  # fmt: skip
-    with pytest.raises(TraceError, match="is what nsys stats printed"):
-        locate_export(tmp_path, no_nsys)
+    named = [tmp_path / "run_nvtx_sum.csv", tmp_path / "run_cuda_gpu_kern_sum.csv"]
+    assert [sorted(one.stats) for one in locate(named, no_nsys)] == [sorted(one.stats)]
+    an_export(tmp_path / "run.sqlite")
+    assert [one.stats for one in locate([tmp_path], no_nsys)] == [()]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +147,10 @@ def test_an_export_made_from_another_report_is_not_read_in_its_place(
     report = a_report(tmp_path)
     beside = an_export(tmp_path / "run.sqlite", made_from=made_from)
     if says is None:
-        assert locate_export(report, no_nsys) == beside
+        assert [one.export for one in locate([report], no_nsys)] == [beside]
         return
     with pytest.raises(TraceError, match=re.escape(says)) as caught:
-        locate_export(report, no_nsys)
+        locate([report], no_nsys)
     assert "nsys export --type sqlite --force-overwrite true run.nsys-rep" in str(caught.value)
     assert "or name run.sqlite itself" in str(caught.value)
 
@@ -179,7 +159,7 @@ def test_a_half_written_export_beside_a_report_is_said_to_be_one(tmp_path: Path,
     report = a_report(tmp_path)
     (tmp_path / "run.sqlite").write_bytes(bytes(4096))
     with pytest.raises(TraceError, match=r"the export beside it, run\.sqlite, is a half-written export"):
-        locate_export(report, no_nsys)
+        locate([report], no_nsys)
 
 
 def test_an_old_export_whose_time_was_rewritten_is_read_with_a_doubt(tmp_path: Path, no_nsys: Path) -> None:
@@ -196,7 +176,7 @@ def test_an_export_of_parquet_beside_a_report_is_used_where_it_is_the_newest(tmp
     sqlite = an_export(tmp_path / "run.sqlite")
     folder = as_parquet(sqlite, tmp_path / "run_pqtdir")
     os.utime(sqlite, (1, 1))
-    assert locate_export(report, no_nsys) == folder
+    assert [one.export for one in locate([report], no_nsys)] == [folder]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +193,8 @@ def test_what_is_no_export_is_named_for_what_it_seems(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(TraceError, match=re.escape(says)) as caught, Export(locate_export(path, no_nsys)):
-        pass
+    with pytest.raises(TraceError, match=re.escape(says)) as caught:
+        Export(locate([path], no_nsys)[0].export or path)
     assert "\n" not in str(caught.value)
 
 
@@ -248,11 +228,60 @@ def test_any_tables_may_be_missing(tmp_path: Path) -> None:
         path.write_bytes(whole.read_bytes())
         with closing(sqlite3.connect(path, isolation_level=None)) as database:
             database.execute(f'DROP TABLE "{table}"')
-        timeline = read_export(path)
-        timeline.check()
-        for device in breakdown(timeline).ranks[0].devices:
+        for device in answers([path]).ranks[0].devices:
             parts = (device.compute_ns, device.comm_exposed_ns, device.memory_ns, device.idle_ns)
             assert sum(parts) == device.span_ns
         with Export(path) as export:
             for report in REPORTS:
                 report.rows(export)
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        # CUDA numbers GPUs against the order of nsys' ids, as an export of four A100 has it
+        ({"TARGET_INFO_GPU (id, name, cuDevice)": [(0, "old", 1), (1, "new", 0)]}, {0: "new", 1: "old"}),
+        ({"TARGET_INFO_GPU (deviceId, name)": [(0, "a"), (1, None)]}, {0: "a"}),
+        ({"TARGET_INFO_GPU (id, name, cuDevice)": [(0, "no CUDA here", -1)]}, {}),
+        # each process sees one GPU, as its device 0: the table by process tells which
+        (
+            {
+                "TARGET_INFO_GPU (id, name, cuDevice)": [(0, "same", 1), (1, "same", 0), (2, "other", 2)],
+                "TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)": [(0, 0, 7), (1, 0, 8), (2, 1, 7)],
+            },
+            {0: "same", 1: "other"},
+        ),
+        (
+            {
+                "TARGET_INFO_GPU (id, name, cuDevice)": [(0, "one", 0), (1, "another", 1)],
+                "TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)": [(0, 0, 7), (1, 0, 8)],
+            },
+            {},
+        ),
+    ],
+    ids=["cuDevice", "before 2021", "not a CUDA device", "by process", "two names"],
+)
+def test_a_device_has_the_name_of_the_gpu_that_cuda_gives_its_number(
+    tmp_path: Path, tables: dict[str, list[tuple[object, ...]]], names: dict[int, str]
+) -> None:
+    path = an_export(tmp_path / "x.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for table, rows in tables.items():
+            database.execute(f"DROP TABLE IF EXISTS {table.split()[0]}")
+            database.execute(f"CREATE TABLE {table}")
+            database.executemany(f"INSERT INTO {table.split()[0]} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    with Export(path) as export:
+        assert export.device_names() == names
+
+
+def test_a_gpu_that_processes_number_differently_has_one_name_where_its_number_is_nsys_own(tmp_path: Path) -> None:
+    made = Made().kernel(0, 5, pid=7).kernel(3, 9, pid=8)
+    for id, pid in ((4, 7), (5, 8)):
+        made.add("TARGET_INFO_GPU", id=id, name=f"GPU of {pid}").add(
+            "TARGET_INFO_CUDA_DEVICE", gpuId=id, cudaId=0, pid=pid
+        )
+    path = made.write(tmp_path / "x.sqlite")
+    [rank] = answers([path]).ranks
+    assert [(device.device, device.name) for device in rank.devices] == [(4, "GPU of 7"), (5, "GPU of 8")]
+    with Export(path) as export:
+        assert export.device_names() == {}

@@ -12,7 +12,6 @@ from nsys_export import Made
 
 from stepscope.analyzers.collectives import collective_of
 from stepscope.analyzers.nsys.answers import answers, ranked
-from stepscope.analyzers.nsys.find import find_files
 from stepscope.dashboards.cli import analyze_nsys_main
 from stepscope.record.errors import UserError
 
@@ -94,15 +93,6 @@ def test_files_are_ranks_by_the_number_in_their_name_where_each_has_its_own() ->
     a, b = Path("run.rank1.sqlite"), Path("run.rank0.sqlite")
     assert ranked([a, b]) == [(0, b), (1, a)]
     assert ranked([a, Path("other.sqlite")]) == [(0, a), (1, Path("other.sqlite"))]
-
-
-def test_a_folder_is_all_reports_in_it_each_once(tmp_path: Path) -> None:
-    for name in ("b.sqlite", "a.nsys-rep", "a.sqlite", "notes.txt"):
-        (tmp_path / name).touch()
-    assert find_files([tmp_path]) == [tmp_path / "a.nsys-rep", tmp_path / "b.sqlite"]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert find_files([empty]) == [empty]
 
 
 @pytest.mark.parametrize(

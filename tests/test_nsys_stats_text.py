@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stepscope.analyzers.nsys.stats_text import read_stats
+from stepscope.dashboards.cli import analyze_nsys_main
 from stepscope.record.errors import TraceError
 
 
@@ -127,6 +130,61 @@ def test_a_files_name_tells_the_report_where_its_text_does_not(tmp_path: Path) -
     text = "Time (%),Total Time (ns),Num Calls,Name\n100.0,5,1,poll\n"
     assert read(tmp_path, text, "run_osrt_sum.csv")[0].report == "osrt_sum"
     assert read(tmp_path, text, "run.csv")[0].report is None
+
+
+TABLE = (
+    "Processing [run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]...\n\n"
+    " Time (%)  Total Time (ns)  Instances  Avg (ns)   Name  \n"
+    " --------  ---------------  ---------  --------  -------\n"
+    "     60,0        6.000.000          2   3000000  f<int>\n"
+    "     40,0        4.000.000          1   4000000  g\n\n"
+    "SKIPPED: run.sqlite does not contain NVTX data.\n"
+)
+PIECES = (
+    "\n",
+    ",",
+    ".",
+    "-",
+    " ",
+    "1e9999999",
+    "9" * 40,
+    '"',
+    "\t",
+    "**",
+    "(ns)",
+    "SKIPPED:",
+    "\r",
+    "\x1e",
+    "٣",
+    "Name",
+    "'",
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    st.sampled_from([TABLE, CSV]),
+    st.lists(st.tuples(st.integers(0, 600), st.integers(0, 8), st.sampled_from(PIECES)), min_size=1, max_size=6),
+)
+def test_spoilt_text_is_read_or_refused_in_a_line_and_a_number_stays_one_that_can_be_shown(
+    tmp_path: Path, text: str, changes: list[tuple[int, int, str]]
+) -> None:
+    for at, gone, put in changes:
+        text = text[:at] + put + text[at + gone :]
+    path = tmp_path / "run.csv"
+    path.write_text(text, encoding="utf-8")
+    answered = analyze_nsys_main([str(path)])
+    assert answered in (0, 1)  # and no traceback
+    if answered == 0:
+        assert analyze_nsys_main([str(path), "--report", "cuda_gpu_kern_sum"]) == 0
+        for table in read_stats(path):
+            assert all(len(row) == len(table.headings) for row in table.rows)
+            assert all(abs(cell) < 10**31 for row in table.rows for cell in row if isinstance(cell, int | float))
+
+
+def test_a_table_whose_rows_are_all_too_short_has_none(tmp_path: Path) -> None:
+    [table] = read(tmp_path, "Time (%),Total Time (ns),Instances,Name\n1.0,5\n")
+    assert table.rows == []
 
 
 @pytest.mark.parametrize("text", ["hello\n", "a,b,c\n1,2,3\n", "Processing [x.sqlite] with [/r/nvtx_sum.py]... \n"])

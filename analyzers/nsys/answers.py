@@ -4,7 +4,6 @@ The definitions are those of Kineto traces (`breakdown`); sums are integers and 
 several processes, as one of torchrun does; devices are told apart, and so are processes.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +21,7 @@ from .columns import Rejected, distinct, read_activities
 from .counters import message_sizes, metric_summaries
 from .export import Export
 from .host import Host, read_host
-from .read import device_names
+from .locate import ranks_of
 from .remarks import remarks, straggler
 from .result import KernelTime, NsysDevice, NsysRank, NsysReport
 from .transfers import transfers
@@ -47,18 +46,11 @@ def answers(paths: Iterable[Path]) -> NsysReport:
 
 def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
     """Each file with its rank: the number in its name (`run.rank3.sqlite`) where each has its own, else counted."""
-    named = [_RANK.search(path.name) for path in paths]
-    numbers = [int(found[1]) for found in named if found]
-    if len(set(numbers)) == len(paths):
-        return sorted(zip(numbers, paths, strict=True))
-    return list(enumerate(paths))
-
-
-_RANK = re.compile(r"rank[-_.]?(\d{1,9})", re.IGNORECASE)
+    return sorted(zip(ranks_of([path.name for path in paths]), paths, strict=True))
 
 
 def _rank(rank: int, export: Export, host: Host) -> NsysRank:
-    work, names = host.work, device_names(export)
+    work, names = host.work, export.gpu_names()
     devices: list[NsysDevice] = []
     steps: list[StepTime] = []
     for device in np.unique(work.device).tolist():

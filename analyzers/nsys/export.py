@@ -8,6 +8,7 @@ names that an export may carry are never read.
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +138,35 @@ class Export:
             return {int(kind): str(label) for kind, label in self.small("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER")}
         old = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
         return dict(enumerate(old, start=1))
+
+    def device_names(self) -> dict[int, str]:
+        """CUDA's number of a device in its process, `deviceId` of kernels and copies → the GPU's name.
+
+        Which GPU that is TARGET_INFO_CUDA_DEVICE says, by process; before 2025 `cuDevice` does. `id` counts GPUs in an
+        order of nsys' own: in one export of four GPUs it runs against CUDA's. A number that means GPUs of several names
+        in different processes has none here.
+        """
+        has = self.tables.get("TARGET_INFO_GPU", set())
+        if self._tells_gpus and "id" in has:
+            return self._named("cudaId", "TARGET_INFO_CUDA_DEVICE JOIN TARGET_INFO_GPU ON id = gpuId")
+        number = next((column for column in ("cuDevice", "id", "deviceId") if column in has), None)
+        return self._named(number) if number else {}
+
+    def gpu_names(self) -> dict[int, str]:
+        """The same by the number that `columns.read_activities` gives a device: nsys' own where processes tell it."""
+        return self._named("id") if self._tells_gpus else self.device_names()
+
+    @property
+    def _tells_gpus(self) -> bool:
+        return {"gpuId", "cudaId", "pid"} <= self.tables.get("TARGET_INFO_CUDA_DEVICE", set())
+
+    def _named(self, number: str, table: str = "TARGET_INFO_GPU") -> dict[int, str]:
+        if not {"name", number} <= self.tables.get("TARGET_INFO_GPU", set()) | {"cudaId"}:
+            return {}
+        rows = self.small(f"SELECT DISTINCT {number}, name FROM {table}")
+        named = [(device, str(name)) for device, name in rows if isinstance(device, int) and device >= 0 and name]
+        times = Counter(device for device, _ in named)
+        return {device: name for device, name in named if times[device] == 1}
 
     @property
     def _has_strings(self) -> bool:

@@ -17,6 +17,7 @@ from ...record.errors import TraceError
 
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 STATS_SUFFIXES = (".csv", ".tsv", ".txt")
+_PRINTED = re.compile(rb"(?:Processing|Running) \[|SKIPPED: |Time ?\(%\)|\((?:ns|nsec|nanoseconds|us|ms|MB|KiB)\)")
 _PARQUET_SUFFIX = "_pqtdir"
 _OTHER_EXPORTS = {".h5": "HDF5", ".jsonl": "JSON lines", ".arrows": "Arrow", "_arwdir": "Arrow"}
 _LIKE_RANK = re.compile(r"(?:^|[^a-z])(?:rank|proc)[._-]?(\d+)", re.IGNORECASE)
@@ -45,30 +46,48 @@ def locate(paths: Sequence[Path], scratch: Path) -> list[Input]:
     else inputs count from 0 in the order of their names. Exports that nsys has to make go into the folder `scratch`;
     nothing is written beside an input. TraceError says what to do where there is nothing to read.
     """
-    groups = [group for path in paths for group in _groups(path)]
+    groups = _joined([group for path in paths for group in _groups(path)])
     groups.sort(key=lambda group: _natural(group[0].name))
-    ranks = _ranks([group[0].name for group in groups])
-    found = [_input(rank, group, scratch) for rank, group in zip(ranks, groups, strict=True)]
+    numbers = ranks_of([group[0].name for group in groups])
+    found = [_input(rank, group, scratch) for rank, group in zip(numbers, groups, strict=True)]
     return sorted(found, key=lambda one: one.rank)
 
 
-def locate_export(path: Path, scratch: Path) -> Path:
-    """The one export to read for `path`. TraceError where there is none, or several."""
-    found = locate([path], scratch)
-    if len(found) > 1:
-        names = ", ".join(one.named.name for one in found)
-        raise TraceError(path, f"holds several reports; name one: {names}")
-    if found[0].export is None:
-        raise TraceError(path, "is what nsys stats printed, and this needs the report or its export")
-    return found[0].export
+def ranks_of(names: Sequence[str]) -> list[int]:
+    """The rank of each name: the number after `rank` or `proc` in it, where each has one of its own; else its place."""
+    found = [_LIKE_RANK.findall(name) for name in names]
+    numbers = [int(numbers[-1]) for numbers in found if numbers]
+    return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
 def is_stats_text(path: Path) -> bool:
-    """Whether a file, by its name and beginning, is text as `nsys stats` prints it."""
-    if path.suffix.lower() not in STATS_SUFFIXES or not path.is_file():
+    """Whether a file that somebody names, by that name, is meant to be text as `nsys stats` prints it."""
+    return path.suffix.lower() in STATS_SUFFIXES and path.is_file()
+
+
+def is_parquet_export(folder: Path) -> bool:
+    """Whether a folder is one export of the type parquetdir, by its name or what is in it."""
+    named = folder.name.endswith(_PARQUET_SUFFIX) and folder.is_dir()
+    return named or (folder / "StringIds.parquet").is_file()
+
+
+def _looks_printed(path: Path) -> bool:
+    """Whether a text in a folder, where others may lie too, has what `nsys stats` prints in its beginning."""
+    if not is_stats_text(path):
         return False
     with path.open("rb") as file:
-        return b"\x00" not in file.read(4096)
+        beginning = file.read(4096)
+    return _PRINTED.search(beginning.replace(b"\x00", b"")) is not None  # UTF-16 has zeros between
+
+
+def _joined(groups: list[list[Path]]) -> list[list[Path]]:
+    """Tables that are named one by one, but of one report, are one group."""
+    found: dict[tuple[Path, str], list[Path]] = {}
+    for group in groups:
+        first = group[0]
+        key = (first.parent, stem_of_table(first)) if is_stats_text(first) else (first, "")
+        found.setdefault(key, []).extend(group)
+    return list(found.values())
 
 
 def _groups(path: Path) -> list[list[Path]]:
@@ -77,7 +96,7 @@ def _groups(path: Path) -> list[list[Path]]:
         if not path.exists():
             raise TraceError(path, "no such file")
         return [[path]]
-    if path.name.endswith(_PARQUET_SUFFIX) or (path / "StringIds.parquet").is_file():
+    if is_parquet_export(path):
         return [[path]]
     if path.name.endswith("_arwdir"):
         raise TraceError(path, _other("_arwdir"))
@@ -89,15 +108,15 @@ def _in_folder(folder: Path) -> list[list[Path]]:
     names: dict[str, Path] = {}
     tables: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.endswith(_PARQUET_SUFFIX):
+        if is_parquet_export(path):
             names.setdefault(path.name.removesuffix(_PARQUET_SUFFIX), path)
         elif path.suffix in REPORT_SUFFIXES:
             names[path.stem] = path
         elif path.suffix == ".sqlite":
             if names.get(path.stem, path).suffix not in REPORT_SUFFIXES:
                 names[path.stem] = path
-        elif is_stats_text(path):
-            tables.setdefault(_stem_of_table(path), []).append(path)
+        elif _looks_printed(path):
+            tables.setdefault(stem_of_table(path), []).append(path)
     if not names and not tables:
         raise TraceError(
             folder, "holds no Nsight Systems report and no export; profile-train --capture nsys makes both"
@@ -105,16 +124,10 @@ def _in_folder(folder: Path) -> list[list[Path]]:
     return [[path] for path in names.values()] or list(tables.values())
 
 
-def _stem_of_table(path: Path) -> str:
+def stem_of_table(path: Path) -> str:
     """run for run_cuda_gpu_kern_sum.csv."""
     found = re.fullmatch(r"(.+?)_(?:cuda|nvtx|osrt|um|gpu|openmp|opengl|vulkan)\w*", path.stem)
     return found[1] if found else path.stem
-
-
-def _ranks(names: list[str]) -> list[int]:
-    found = [_LIKE_RANK.findall(name) for name in names]
-    ranks = [int(numbers[-1]) for numbers in found if numbers]
-    return ranks if len(set(ranks)) == len(names) else list(range(len(names)))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -95,6 +95,11 @@ def report(name: str) -> Report:
     )
 
 
+def todays_name(name: str) -> str:
+    """Today's name of a report that goes by one of before 2023; any other name as it is."""
+    return next((known.name for known in REPORTS if name in known.old_names), name)
+
+
 def _check(known: Report, argument: str) -> None:
     word, equals, number = argument.partition("=")
     if word + equals in known.takes and (number.isdigit() if equals else True):

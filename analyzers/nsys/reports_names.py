@@ -87,19 +87,6 @@ def memory_kinds(export: Export) -> dict[int, str]:
     return dict(enumerate(kinds))
 
 
-def device_names(export: Export) -> dict[int, str]:
-    """Device → its name with the number, as far as the export has one."""
-    has = export.tables.get("TARGET_INFO_GPU", set())
-    number = next((column for column in ("id", "deviceId") if column in has), None)
-    if number is None or "name" not in has:
-        return {}
-    gpus = {int(id): str(name) for id, name in export.small(f"SELECT {number}, name FROM TARGET_INFO_GPU") if name}
-    if {"gpuId", "cudaId"} <= export.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
-        devices = export.small("SELECT cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE")
-        return {int(device): gpus[gpu] for device, gpu in devices if gpu in gpus} or gpus
-    return gpus
-
-
 def unversioned(name: str) -> str:
     """The name of a call without the CUDA version that introduced it, where that has four digits: _v10000 stays."""
     return re.sub(r"_v[0-9]{4}$", "", name)

@@ -13,7 +13,6 @@ from .reports_names import (
     SHAPE,
     Names,
     api_names,
-    device_names,
     kernel_column,
     memory_kinds,
     operation,
@@ -34,7 +33,7 @@ def gpu_trace(export: Export, asked: Asked) -> Iterator[Row]:
     second, which is too little, and 0 for what takes longer than one; `asked.as_nsys` does the same.
     """
     names = Names(export.strings() | operation_names(export))
-    devices, kinds = device_names(export), memory_kinds(export)
+    devices, kinds = export.device_names(), memory_kinds(export)
     with database() as connection, ExitStack() as opened:
         ranges = no_ranges()
         parts: dict[str, pa.RecordBatchReader | pa.Table] = {}

@@ -13,29 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from ...record.errors import TraceError
+from .reports import REPORTS, todays_name
 
 Value = str | int | float | None
-
-OLD_NAMES = {
-    "gpukernsum": "cuda_gpu_kern_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum",
-    "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "cudaapisum": "cuda_api_sum",
-    "gpusum": "cuda_gpu_sum",
-    "gputrace": "cuda_gpu_trace",
-    "cudaapitrace": "cuda_api_trace",
-    "kernexecsum": "cuda_kern_exec_sum",
-    "kernexectrace": "cuda_kern_exec_trace",
-    "nvtxsum": "nvtx_sum",
-    "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace",
-    "nvtxkernsum": "nvtx_kern_sum",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace",
-    "osrtsum": "osrt_sum",
-    "umsum": "um_sum",
-    "umtotalsum": "um_total_sum",
-}
-"""Names of before 2023 → today's."""
 
 _WORDS = {
     "average": "Avg",
@@ -57,6 +37,8 @@ _UNITS_OF_2020 = {"nanoseconds": "ns", "nsec": "ns"}
 _WITHOUT_UNIT = {"total time", "total", "avg", "min", "max", "med", "stddev"}
 _SKIPPED = re.compile(r"^SKIPPED:\s*(.*)$")
 _CELL = re.compile(r"[-+]?[\d.,' \u00a0\u202f]*\d(?:[.,]\d+)?|[-+]?\d+(?:\.\d+)?[eE][-+]?\d+")
+_MOST_DIGITS = 30
+"""More is no time and no size."""
 _EMPTY = (
     "is empty: nsys stats printed nothing, or it went elsewhere; give analyze-nsys the report or its export instead"
 )
@@ -86,7 +68,10 @@ def read_stats(path: Path) -> list[StatsTable]:
     if b"\x00" in raw[:4096] and raw[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         raise TraceError(path, "is no text, and so nothing that nsys stats printed")
     text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
-    tables = list(_tables(text.splitlines(), _named_by_file(path)))
+    try:
+        tables = list(_tables(text.splitlines(), _named_by_file(path)))
+    except csv.Error as error:
+        raise TraceError(path, f"is no CSV as nsys stats prints it ({error})") from None
     if not tables:
         raise TraceError(path, "holds no table as nsys stats prints them; give the .nsys-rep report or its export")
     return tables
@@ -94,7 +79,7 @@ def read_stats(path: Path) -> list[StatsTable]:
 
 def _named_by_file(path: Path) -> str | None:
     """cuda_gpu_kern_sum for run_cuda_gpu_kern_sum.csv."""
-    known = sorted({*OLD_NAMES, *OLD_NAMES.values()}, key=len, reverse=True)
+    known = sorted((name for report in REPORTS for name in (report.name, *report.old_names)), key=len, reverse=True)
     found = next((name for name in known if re.search(rf"(?:^|[_.-]){name}$", path.stem)), None)
     return _today(found)
 
@@ -122,7 +107,7 @@ def _tables(lines: list[str], usual: str | None) -> Iterator[StatsTable]:
 
 
 def _today(name: str | None) -> str | None:
-    return OLD_NAMES.get(name, name) if name else None
+    return todays_name(name) if name else None
 
 
 def _without_place(reason: str) -> str:
@@ -221,10 +206,10 @@ def _decimal_mark(units: Sequence[tuple[str, Decimal | None]], rows: list[list[s
     Percentages have one decimal and MB have three. Of two marks in a cell the last is the decimal one. A mark that
     repeats, and one in front of other than three digits, tell too.
     """
-    for (heading, factor), cells in zip(units, zip(*rows, strict=True), strict=True):
+    for column, (heading, factor) in enumerate(units):
         if factor is None:
             continue
-        for cell in cells:
+        for cell in (row[column] for row in rows):
             marks = re.findall("[.,]", cell)
             if not marks or not _CELL.fullmatch(cell):
                 continue
@@ -249,7 +234,12 @@ def _value(cell: str, heading: str, factor: Decimal | None, decimal: str) -> Val
     if not _CELL.fullmatch(cell):
         return cell
     digits = re.sub(rf"[^\d{re.escape(decimal)}eE+-]", "", cell).replace(decimal, ".")
-    number = Decimal(digits) * factor
+    try:
+        number = Decimal(digits) * factor
+    except ArithmeticError:
+        return cell
+    if number.adjusted() > _MOST_DIGITS:
+        return cell
     fractional = decimal in cell or (heading.endswith("(MB)") and number % 1 != 0)
     whole = not fractional or (heading.endswith("(ns)") and factor > 1 and number % 1 == 0)
     return int(number) if whole else float(number)

@@ -4,7 +4,7 @@ import gzip
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from getpass import getuser
 from pathlib import Path
@@ -12,6 +12,7 @@ from socket import gethostname
 
 from ...record.errors import ConfigError, TraceError, UserError
 from ...record.private import Cleaner, Names
+from ..nsys.locate import is_parquet_export
 from .json_text import check_is_text, learn_json, looks_like_trace, scrubbed_json
 from .nsys_export import learn_export, scrub_export
 from .records import scrubbed_events, scrubbed_snapshot
@@ -20,7 +21,8 @@ _REPORTS = (".nsys-rep", ".qdrep")
 _TRACE = re.compile(r".*\.json(\.gz)?")
 _TEXTS = (".txt", ".log", ".csv", ".toml", ".md", ".out", ".err", ".jsonl")
 _OF_A_RUN = re.compile(r"(steps|telemetry|numerics|memory)\..*\.jsonl|(error|log)\.rank\d+\.txt")
-_CAN_BE = "exports (.sqlite), traces (.json, .json.gz), run folders can be scrubbed"
+_CAN_BE = "exports (.sqlite, *_pqtdir), traces (.json, .json.gz), run folders can be scrubbed"
+_PARQUET = "_pqtdir"
 _WEIGHTS = ("checkpoints", "model")
 _SEALED = (
     "is sealed: nobody but nsys can change a report. Scrub its export (nsys export --type sqlite {name}), or capture "
@@ -42,25 +44,26 @@ def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
     """Write the scrubbed copy of a file or run folder to `output`. TraceError or ConfigError where that cannot be."""
     if not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: no such file or folder")
-    files = list(_files(path)) if path.is_dir() else [path]
-    if path.is_dir() and not any(name.name in ("run.json", "sweep.json") for name in files):
+    one = path.is_file() or is_parquet_export(path)
+    files = [path] if one else list(_files(path))
+    if not one and not any(name.name in ("run.json", "sweep.json") for name in files):
         raise TraceError(path, "is no run's folder (no run.json in it); name the files in it one by one")
     if path.is_file():
         _check_is_capture(path)
     _check_output(path, output, force=force)
     names = own_names()
     for file in files:
-        _learn(file, names, alone=not path.is_dir())
+        _learn(file, names, alone=one)
     cleaner = Cleaner(names)
     part = output.with_name(f".{output.name}.part")
     _remove(part)
     try:
         result = Scrubbed(output=output, removed=cleaner.removed)
-        if path.is_dir():
-            _folder(path, files, part, result, cleaner, names.tokens)
-        else:
-            _file(path, part, cleaner, output.suffix)
+        if one:
+            result.left_out += _file(path, part, cleaner, output.suffix)
             _check(path, part, names.tokens)
+        else:
+            _folder(path, files, part, result, cleaner, names.tokens)
         _remove(output)
         part.replace(output)
     finally:
@@ -69,7 +72,9 @@ def scrub(path: Path, output: Path, *, force: bool) -> Scrubbed:
 
 
 def scrubbed_name(path: Path) -> str:
-    """`<name>.scrubbed.<suffix>`; a trace keeps all of `.pt.trace.json.gz`, and a folder has no suffix."""
+    """`<name>.scrubbed.<suffix>`; a trace keeps all of `.pt.trace.json.gz`, a run's folder has no suffix."""
+    if path.name.endswith(_PARQUET) and path.is_dir():
+        return f"{path.name.removesuffix(_PARQUET)}.scrubbed{_PARQUET}"
     if path.is_dir():
         return f"{path.name}.scrubbed"
     match = re.fullmatch(r"(.+?)((?:\.pt)?(?:\.trace)?\.json(?:\.gz)?|\.[^.]+)", path.name)
@@ -90,7 +95,7 @@ def own_names() -> Names:
 
 def _files(folder: Path) -> Iterable[Path]:
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink():
+        if path.is_dir() and not path.is_symlink() and not is_parquet_export(path):
             yield from _files(path) if path.name not in _WEIGHTS else ()
         else:
             yield path
@@ -98,9 +103,15 @@ def _files(folder: Path) -> Iterable[Path]:
 
 def _learn(path: Path, names: Names, *, alone: bool) -> None:
     try:
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink():
             return
-        if path.suffix == ".sqlite" or (alone and _is_database(path)):
+        if is_parquet_export(path):
+            from .parquet_export import learn_parquet  # pyarrow is slow to load
+
+            learn_parquet(path, names)
+        elif not path.is_file():
+            return
+        elif path.suffix == ".sqlite" or (alone and _is_database(path)):
             learn_export(path, names)
         elif _TRACE.fullmatch(path.name) or path.suffix == ".jsonl":
             learn_json(path, names)
@@ -122,10 +133,14 @@ def _check_is_capture(path: Path) -> None:
         raise TraceError(path, f"is no capture; {_CAN_BE}")
 
 
-def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
-    """Scrub one file to `part`. TraceError for a kind that is not known."""
+def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> list[str]:
+    """Scrub one file, or a Parquet export, to `part`; what of it was left out. TraceError for a kind not known."""
     if path.suffix in _REPORTS:
         raise TraceError(path, _SEALED.format(name=path.name))
+    if path.is_dir():
+        from .parquet_export import scrub_parquet
+
+        return scrub_parquet(path, part, cleaner)
     if path.suffix == ".sqlite" or _is_database(path):
         scrub_export(path, part, cleaner)
     elif _TRACE.fullmatch(path.name) or path.suffix == ".jsonl":
@@ -141,6 +156,7 @@ def _file(path: Path, part: Path, cleaner: Cleaner, suffix: str) -> None:
             target.writelines(map(cleaner.data, source))
     else:
         raise TraceError(path, f"is of a kind that cannot be scrubbed; {_CAN_BE}")
+    return []
 
 
 def _write_json(path: Path, part: Path, cleaner: Cleaner, *, packed: bool) -> None:
@@ -158,13 +174,13 @@ def _folder(path: Path, files: list[Path], part: Path, result: Scrubbed, cleaner
         result.left_out += [f"{found.relative_to(path)}: weights" for found in path.rglob(name) if found.is_dir()]
     for file in files:
         inside = file.relative_to(path)
-        if file.is_symlink() or not file.is_file():
+        if file.is_symlink() or not (file.is_file() or is_parquet_export(file)):
             result.left_out.append(f"{cleaner.text(str(inside))}: a link, or no file")
             continue
         target = part / cleaner.text(str(inside))
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _file(file, target, cleaner, file.suffix)
+            result.left_out += [f"{target.name}/{line}" for line in _file(file, target, cleaner, file.suffix)]
             _check(file, target, tokens)
         except TraceError as error:
             _remove(target)
@@ -181,24 +197,36 @@ def _check_output(path: Path, output: Path, *, force: bool) -> None:
         return
     if not force:
         raise UserError(f"{output}: exists; add --force to overwrite it")
-    if output.is_dir() and not any((output / name).is_file() for name in ("run.json", "sweep.json")):
-        raise UserError(f"{output}: is a folder, and no run's; --force does not replace it")
+    known = is_parquet_export(output) or any((output / name).is_file() for name in ("run.json", "sweep.json"))
+    if output.is_dir() and not known:
+        raise UserError(f"{output}: is a folder, and no run's and no export; --force does not replace it")
 
 
 def _check(path: Path, written: Path, tokens: set[str]) -> None:
     """Read what was written, and give it up where a token is still in it."""
-    with written.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
     long = [token for token in tokens if len(token) >= 12]
     wanted = [token.encode(encoding, "surrogatepass") for token in long for encoding in ("utf-8", "utf-16-le")]
     wanted += [token.encode("utf-8", "surrogateescape") for token in long]
     overlap = max(map(len, wanted), default=1)
     held = b""
+    for new in _pieces(written) if wanted else ():
+        held = held[-overlap:] + new
+        if any(token in held for token in wanted):
+            raise TraceError(path, "still holds a value of an environment after scrubbing, and is not copied")
+
+
+def _pieces(written: Path) -> Iterator[bytes]:
+    """What was written, unpacked."""
+    if written.is_dir():
+        from .parquet_export import texts_in
+
+        yield from texts_in(written)
+        return
+    with written.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
     with gzip.open(written, "rb") if packed else written.open("rb") as file:
-        while wanted and (new := file.read(1 << 20)):
-            held = held[-overlap:] + new
-            if any(token in held for token in wanted):
-                raise TraceError(path, "still holds a value of an environment after scrubbing, and is not copied")
+        while new := file.read(1 << 20):
+            yield new
 
 
 def _is_database(path: Path) -> bool:

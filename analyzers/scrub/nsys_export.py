@@ -16,7 +16,7 @@ from ..nsys.export import Export
 _CAPTURE = "META_DATA_CAPTURE"
 _EXPORTS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _SYSTEM = "TARGET_INFO_SYSTEM_ENV"
-_NAMED = [
+NAMED = [
     # table, names (LIKE), kind, what becomes of the value: None deletes the row, else the text that stays
     (_CAPTURE, "%ENVIRONMENT_VARIABLE%", "environment variable", None),
     (_CAPTURE, "%ARGUMENT%", "command line", None),
@@ -33,22 +33,27 @@ _NAMED = [
     (_SYSTEM, "NicInfo", "network interface", lambda _: ""),
     (_SYSTEM, "%InstallDir", "directory", lambda _: ""),
 ]
-_WORK = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "OSRT_API", "CUDNN_", "CUBLAS_", "MPI_")
+META_TABLES = (_CAPTURE, *_EXPORTS, _SYSTEM)
+"""Tables of facts by name."""
+TOLD = (("StringIds", "value"), ("PROCESSES", "name"), ("ANALYSIS_FILE", "filename"))
+"""Other columns whose paths tell home directories."""
+PROGRAM_OUTPUT = "program output"
+WORK = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "OSRT_API", "CUDNN_", "CUBLAS_", "MPI_")
 """Beginnings of the tables whose rows say that a process was profiled."""
 
 
 def learn_export(path: Path, names: Names) -> None:
     """Learn what the export gives away in the places made for it."""
     with Export(path) as export:
-        for table in (_CAPTURE, *_EXPORTS, _SYSTEM):
+        for table in META_TABLES:
             if {"name", "value"} <= export.tables.get(table, set()):
                 query = f"SELECT CAST(name AS BLOB), CAST(value AS BLOB) FROM {table}"
                 for name, value in export.small(query):
-                    _learn(_text(name), _text(value), names)
-        for table, column in (("StringIds", "value"), ("PROCESSES", "name"), ("ANALYSIS_FILE", "filename")):
+                    learn_fact(as_text(name), as_text(value), names)
+        for table, column in TOLD:
             if column in export.tables.get(table, set()):
                 for (value,) in export.small(f"SELECT CAST({column} AS BLOB) FROM {table}"):
-                    names.text(_text(value))
+                    names.text(as_text(value))
 
 
 def scrub_export(path: Path, copy: Path, cleaner: Cleaner) -> None:
@@ -89,7 +94,7 @@ class _Scrub:
 
     def all(self) -> None:
         self._database.execute("BEGIN")
-        for table, like, kind, becomes in _NAMED:
+        for table, like, kind, becomes in NAMED:
             if {"name", "value"} <= set(self._tables.get(table, ())):
                 self._named(table, like, kind, becomes)
         self._program_output()
@@ -113,7 +118,7 @@ class _Scrub:
             return
         found = self._rows(f"SELECT DISTINCT CAST(value AS BLOB) FROM {table} WHERE name LIKE ?", like)
         for (value,) in found:
-            text = _text(value)
+            text = as_text(value)
             if text and becomes(text) != text:
                 change = f"UPDATE {table} SET value = ? WHERE name LIKE ? AND CAST(value AS BLOB) = ?"
                 self._change(kind, change, becomes(text), like, value)
@@ -122,9 +127,9 @@ class _Scrub:
         """What the program printed, and files that were kept beside the report."""
         if "contentId" in self._tables.get("ProcessStreams", ()) and "StringIds" in self._tables:
             ids = "SELECT contentId FROM ProcessStreams"
-            self._change("program output", f"UPDATE StringIds SET value = '' WHERE value <> '' AND id IN ({ids})")
+            self._change(PROGRAM_OUTPUT, f"UPDATE StringIds SET value = '' WHERE value <> '' AND id IN ({ids})")
         if "content" in self._tables.get("ANALYSIS_FILE", ()):
-            self._change("program output", "UPDATE ANALYSIS_FILE SET content = '' WHERE length(content) > 0")
+            self._change(PROGRAM_OUTPUT, "UPDATE ANALYSIS_FILE SET content = '' WHERE length(content) > 0")
 
     def _other_processes(self) -> None:
         """Processes of the machine that were not profiled: who else worked there, and with what."""
@@ -132,7 +137,7 @@ class _Scrub:
             return
         parts = []
         for table, columns in self._tables.items():
-            if table.startswith(_WORK):
+            if table.startswith(WORK):
                 parts += [
                     f'SELECT "{name}" >> 24 FROM "{table}"' for name in ("globalPid", "globalTid") if name in columns
                 ]
@@ -172,7 +177,8 @@ class _Scrub:
         return data if self._encoding == "UTF-8" else data.decode().encode(self._encoding)
 
 
-def _learn(name: str, value: str, names: Names) -> None:
+def learn_fact(name: str, value: str, names: Names) -> None:
+    """Learn from a fact in a table of such, by its name."""
     if "ENVIRONMENT" in name.upper():
         names.environment(value)
     elif name in ("EXPORT_HOST", "Hostname", "DEVICE_DISPLAY_NAME"):
@@ -184,5 +190,6 @@ def _learn(name: str, value: str, names: Names) -> None:
     names.text(value)
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
+    """A text that came as bytes, whatever they are; '' for what is none."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else ""
