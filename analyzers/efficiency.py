@@ -5,8 +5,9 @@
     HFU             = the same with forward passes that were computed again
 
 GEMMs have 2 · m · k · n FLOPs, fused attention what `attention` says. FP32 GEMMs have no peak here, since a trace does
-not tell TF32 from it: their FLOPs add nothing to the MFU, and their share is told. A group is memory-bound where its
-FLOPs a byte (operands read once, product written once) lie below the ridge, peak FLOP/s / peak bandwidth.
+not tell TF32 from it: their FLOPs add nothing to the MFU, and their share is told. Convolutions are not counted, and a
+trace in which they matter has no MFU. A group is memory-bound where its FLOPs a byte (operands read once, product
+written once) lie below the ridge, peak FLOP/s / peak bandwidth.
 """
 
 from collections import defaultdict
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from .attention import ATTENTION, attention_flops
 from .gemms import Gemm, recomputed
@@ -23,6 +25,10 @@ from .op_kernels import Launched
 from .peaks import Peak, bandwidth_of, peak_of
 
 Bound = Literal["compute", "memory"]
+
+
+MATTERING_CONVOLUTIONS = 0.01
+"""Share of the kernels' time from which on convolutions count."""
 
 
 class DtypeRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +80,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     hfu_pct: float | None
     mfu_why: str | None
     """Why it is None."""
+    multiplying_pct: float | None
+    """Share of the counted multiplications in the time of all kernels; None without a device."""
     uncounted_flops_pct: float
     """Share of FLOPs in a dtype without a peak: they add nothing to MFU and HFU."""
     roofline: list[Roofline]
@@ -107,7 +115,12 @@ def efficiency(
     flops = sum(one.flops for one in work)
     uncounted = sum(one.flops for one in work if _peak(peak, one.dtype) is None)
     emulated = any(one.emulated for one in work)
+    kernels_ns = int(kernels.duration.sum())
+    convolving = np.array([label.kind == "convolution" for label in kernels.labels], dtype=bool)[kernels.label]
+    convolves = int(kernels.duration[convolving].sum()) > MATTERING_CONVOLUTIONS * kernels_ns
     why = _why_not(work, device, peak, span, emulated=emulated)
+    if why is None and convolves:
+        why = "the trace has convolutions, whose FLOPs are not counted"
     least = [0.0, 0.0]
     for one in work:
         rate = _peak(peak, one.dtype)
@@ -124,6 +137,7 @@ def efficiency(
         mfu_pct=mfu,
         hfu_pct=hfu,
         mfu_why=why,
+        multiplying_pct=100 * sum(one.time_ns or 0 for one in work) / kernels_ns if kernels_ns else None,
         uncounted_flops_pct=100 * uncounted / flops if flops else 0.0,
         roofline=_roofline(work, peak, bandwidth_of(device) if device else None),
     )

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ..analyzers.recipe_proof import RecipeProof
 
 
+WORTH_SHOWING_PCT = 10
+"""Share of the kernels' time from which on multiplications are shown of a trace without FP8 and without a recipe."""
+
+
 def proof_tables(proof: "RecipeProof", top: int) -> list[Table]:
     """The verdict over all ranks, and the tables of the first rank that has GEMMs with shapes."""
     ranks = [rank for rank in proof.ranks if rank.gemms]
@@ -20,6 +24,8 @@ def proof_tables(proof: "RecipeProof", top: int) -> list[Table]:
         return verdict if proof.conformance.fits else []
     rank = ranks[0]
     rates = next(found for found in proof.efficiency if found.rank == rank.rank)
+    if not verdict and not rank.fp8_flops_pct and (rates.multiplying_pct or 100) < WORTH_SHOWING_PCT:
+        return []
     shown = [*verdict, _gemms(rank, proof.conformance), _rates(rates)]
     if rank.gathers:
         shown.append(_gathers(rank))
@@ -188,5 +194,5 @@ def _roofline(found: "Efficiency", top: int) -> Table:
             )
             for row in rows
         ],
-        note="Sizes are m × k × n, of several at once with their number before. Bound by memory where FLOPs a byte, from shapes, lie below the ridge.",
+        note="Sizes are m × k × n, with the batch before. Bound by memory where FLOPs a byte lie below the ridge.",
     )

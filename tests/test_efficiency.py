@@ -60,6 +60,15 @@ def test_an_unknown_gpu_has_no_mfu_and_no_roofline(gpu: str | None, why: str) ->
     assert (rank.rates[0].peak_pct, rank.roofline[0].ridge, rank.roofline[0].bound) == (None, None, None)
 
 
+def test_convolutions_are_not_counted_so_where_they_matter_there_is_no_mfu() -> None:
+    ops = Ops()
+    gemm(ops, 1024, duration=5000)
+    ops.kernel("cudnn_infer_convolve_sgemm", 5000)
+    rank = found(ops)
+    assert (rank.mfu_pct, rank.mfu_why) == (None, "the trace has convolutions, whose FLOPs are not counted")
+    assert rank.multiplying_pct == pytest.approx(50)
+
+
 def test_a_dtype_without_a_peak_adds_nothing_and_its_share_is_told() -> None:
     ops = Ops()
     gemm(ops, 1024, duration=5000)
