@@ -18,6 +18,7 @@ from .doubts import doubts
 from .findings import Finding
 from .intervals import Intervals, length, together, union
 from .operators import OperatorTime, operator_times
+from .recipe_proof import RecipeProof
 from .timeline import Source, Timeline
 
 _DURATION_BITS = 42
@@ -83,6 +84,8 @@ class TimelineReport(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["stepscope.timeline/1"] = "stepscope.timeline/1"
     ranks: list[RankTime]
     findings: list[Finding]
+    precision: RecipeProof | None = None
+    """Of traces with operators: what ran in which precision, and the verdict on the run's recipe."""
 
 
 class Coverage(NamedTuple):

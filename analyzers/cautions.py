@@ -75,6 +75,9 @@ def _about_row(result: RecipeResult, group: Group, baseline: str) -> list[Findin
     if stated := [run.name for run in group.runs if run.manifest.recipe_as_stated]:
         text = f"{', '.join(stated)}: the recipe {result.recipe} is as stated for a captured loop, not verified."
         found.append(Finding(code="recipe-as-stated", severity="info", text=text, evidence={"runs": stated}))
+    if result.conforms == "no":
+        text = f"{group.name} did not train in its recipe. {result.conforms_why}. See stepscope trace on its folder."
+        found.append(Finding(code="recipe-contradicted", severity="warning", text=text, evidence=evidence))
     if result.step_time_ns is None:
         text = f"{group.name} has no timed step (all are first, profiled, evaluating …): train longer."
         found.append(Finding(code="no-timed-step", severity="warning", text=text))

@@ -22,6 +22,7 @@ from .groups import Group, baseline_of, grouped
 from .learning import Divergence, about_learning, diverged_of, divergences, learning
 from .medians import Estimate, Values, change_pct, median_of
 from .results import Comparison, RecipeResult, Unjudged, WrapEffect
+from .run_conformance import conforms
 from .runs import Run, Unreadable, last_eval
 from .stragglers import about_stragglers, stragglers
 from .telemetry import study_columns_of
@@ -87,6 +88,7 @@ def _result(of: Group, baseline: list[Run], baseline_name: str, diverged: list[D
     used, used_kind = _utilization(group)
     rate, base_rate = _tokens_per_s(group), _tokens_per_s(baseline)
     speed = change_pct(base_time, time) if comparable and base_time and time else None
+    verdict, why = conforms(group)
     return RecipeResult(
         recipe=of.recipe,
         wrap=of.wrap,
@@ -117,7 +119,8 @@ def _result(of: Group, baseline: list[Run], baseline_name: str, diverged: list[D
         emulated=any(run.manifest.emulated for run in group),
         emulated_why=next((run.manifest.emulated_why for run in group if run.manifest.emulated_why), None),
         confounders=_confounders([] if is_baseline else baseline, group),
-        conforms="cannot tell",
+        conforms=verdict,
+        conforms_why=why,
         learning=learning(group, [] if is_baseline else baseline, diverged_of(of, diverged)),
         stragglers=stragglers(group),
     )

@@ -10,8 +10,8 @@ import msgspec
 
 from .comparability import differences
 from .findings import Finding
+from .fp8_layers import LayerCourse, OperandCourse, layer_courses, operand_courses, to_watch
 from .groups import Group, model_of
-from .layers import LayerCourse, OperandCourse, layer_courses, operand_courses, to_watch
 from .loss_gap import LOOSE_PCT, STRICT_PCT, Largest, LossGap, largest_gap, loss_gaps
 from .loss_table import LossStatistics, loss_statistics
 from .runs import Run

@@ -65,3 +65,26 @@ _PEAKS: tuple[tuple[str, Peak], ...] = (
 def peak_of(device: str) -> Peak | None:
     """The peak of the GPU that the driver calls `device`; None where the table has no such GPU."""
     return next((peak for pattern, peak in _PEAKS if re.fullmatch(pattern, device)), None)
+
+
+_BANDWIDTHS: tuple[tuple[str, float], ...] = (
+    (r"NVIDIA A100-(SXM4|PCIE)-40GB", 1.555e12),
+    (r"NVIDIA A100-SXM4-80GB", 2.039e12),
+    (r"NVIDIA A100 80GB PCIe", 1.935e12),
+    (r"NVIDIA H100 80GB HBM3", 3.35e12),
+    (r"NVIDIA H100 PCIe", 2.0e12),
+    (r"NVIDIA H100 NVL", 3.9e12),
+    (r"NVIDIA H200( NVL)?", 4.8e12),
+    (r"NVIDIA B200|NVIDIA GB200", 8.0e12),
+    (r"NVIDIA L40S", 0.864e12),
+    (r"NVIDIA L4", 0.3e12),
+    (r"NVIDIA GeForce RTX 4090", 1.008e12),
+    (r"AMD Instinct MI300X( OAM)?", 5.3e12),
+    (r"AMD Instinct MI325X( OAM)?", 6.0e12),
+)
+"""Peak bandwidth of device memory, bytes/s, from the makers' datasheets."""
+
+
+def bandwidth_of(device: str) -> float | None:
+    """The peak memory bandwidth of the GPU that the driver calls `device`, in bytes/s; None where it is not known."""
+    return next((rate for pattern, rate in _BANDWIDTHS if re.fullmatch(pattern, device)), None)

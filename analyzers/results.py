@@ -63,7 +63,8 @@ class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
     confounders: list[str]
     """Differences from the baseline beyond the recipe, as `setting: baseline's vs this one's`."""
     conforms: Conforms
-    """Whether the traces show the recipe's precision; `cannot tell` until something has looked."""
+    """Whether the traces show the recipe's precision."""
+    conforms_why: str
     learning: Learning
     stragglers: list[Straggler]
     """Ranks and repeats that are slower than their like."""

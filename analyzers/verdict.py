@@ -119,6 +119,8 @@ def _distrust(row: RecipeResult, baseline: str, repeats: int) -> list[str]:
     found = []
     if row.confounders:
         found.append(f"confounded: {shortened(row.confounders)}")
+    if row.conforms == "no":
+        found.append(f"it did not train in its recipe: {row.conforms_why}")
     if row.emulated:
         found.append(f"FP8 was emulated ({row.emulated_why}): losses count, times do not")
     if row.learning.diverged:

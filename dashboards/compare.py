@@ -33,7 +33,9 @@ def compare(
 ) -> int:
     """Compare runs, recipe against recipe: speed, memory, utilisation, loss, and what else differs between them.
 
-    Exit code 3: a gate failed; 4: one is inconclusive. Example: `stepscope compare traces/sample`
+    Exit code 3: a gate failed; 4: one is inconclusive.
+
+    Example: `stepscope compare traces/sample`
 
     Parameters
     ----------
@@ -304,6 +306,7 @@ def caveats(row: "RecipeResult") -> str:
     words = {
         "emulated": row.emulated,
         "confounded": row.confounders,
+        "not its recipe": row.conforms == "no",
         "within noise": row.speed_resolved is False and not row.emulated,
     }
     return ", ".join(word for word, holds in words.items() if holds)

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from ..record.units import show_count, show_ns, show_pct
+from .recipe_proof import proof_tables
 from .tables import (
     Cell,
     Column,
@@ -55,9 +57,12 @@ def trace(
     from ..analyzers.breakdown import breakdown
     from ..analyzers.kineto.find import find_traces
     from ..analyzers.kineto.read import read_traces
+    from ..analyzers.recipe_proof import manifest_beside, recipe_proof
 
     with _progress() as progress:
-        report = breakdown(read_traces(find_traces(paths), progress))
+        timeline = read_traces(find_traces(paths), progress)
+    proof = recipe_proof(timeline, manifest_beside(timeline))
+    report = msgspec.structs.replace(breakdown(timeline), precision=proof)
     if format == "json":
         sys.stdout.write(json_text(report))
     elif format == "csv":
@@ -77,7 +82,7 @@ def tables(report: "TimelineReport", top: int) -> list[Table]:
             shown += [_kinds(rank, device), _kernels(rank, device, top)]
         if not rank.devices:
             shown += [_ranges(rank, top), _operators(rank, top)]
-    return shown
+    return shown + (proof_tables(report.precision, top) if report.precision else [])
 
 
 def all_names(report: "TimelineReport") -> Table:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,41 @@ def result(comparison: Comparison, name: str) -> RecipeResult:
 
 def codes(comparison: Comparison) -> list[str]:
     return [finding.code for finding in comparison.findings]
+
+
+def sample(parent: Path, name: str, stated: str) -> None:
+    """The sample run of one recipe in a folder of that name, its manifest that of another's."""
+    source = Path(__file__).parent.parent / "traces" / "sample"
+    shutil.copytree(source / name, parent / name)
+    shutil.copy(source / stated / "run.json", parent / name / "run.json")
+
+
+def test_conforms_is_read_off_the_traces(tmp_path: Path) -> None:
+    for name in ("bf16", "mxtw"):
+        sample(tmp_path, name, name)
+    comparison = compare(*read_runs([tmp_path]))
+    assert [row.conforms for row in comparison.recipes] == ["yes", "yes"]
+    assert result(comparison, "mxtw").conforms_why == "mxtw: every field of the recipe was seen as stated"
+
+
+def test_a_run_that_did_not_train_in_its_recipe_is_warned_of(tmp_path: Path) -> None:
+    sample(tmp_path, "bf16", "bf16")
+    shutil.move(tmp_path / "bf16", tmp_path / "baseline")
+    sample(tmp_path, "bf16", "mxtw")
+    comparison = compare(*read_runs([tmp_path]))
+    assert [row.conforms for row in comparison.recipes] == ["yes", "no"]
+    [finding] = [finding for finding in comparison.findings if finding.code == "recipe-contradicted"]
+    assert finding.text.startswith("mxtw did not train in its recipe. bf16: the trace contradicts FP8 GEMMs, ")
+
+
+def test_without_a_trace_or_with_a_broken_one_conforms_cannot_be_told(make: Maker) -> None:
+    make("a")
+    broken = make("b", recipe_name="mxtw")
+    broken.trace_path(0, 7).write_bytes(b"no trace")
+    comparison = compared(make)
+    assert [row.conforms for row in comparison.recipes] == ["cannot tell", "cannot tell"]
+    assert result(comparison, "bf16").conforms_why == "a: it has no trace of torch.profiler"
+    assert result(comparison, "mxtw").conforms_why.startswith("b: its trace cannot be read: ")
 
 
 def test_speed_and_time_saved_are_those_of_the_median_timed_step(make: Maker) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_runs import CONFIG, GPU
 
 from stepscope.analyzers.changes import change_of_logs
-from stepscope.analyzers.layers import layer_courses, operand_courses, to_watch
+from stepscope.analyzers.fp8_layers import layer_courses, operand_courses, to_watch
 from stepscope.analyzers.learning import divergences, learning
 from stepscope.analyzers.loss_gap import largest_gap, loss_gaps, within
 from stepscope.analyzers.loss_table import LossStatistics, loss_statistics
