@@ -8,8 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
-import msgspec
-
 from ..record.errors import UserError
 from .tables import Cell, Column, Table, print_table, terminal
 
@@ -50,6 +48,8 @@ class Printer:
 
     def json(self) -> None:
         """To stdout as stepscope.nsys-reports/1, row by row."""
+        import msgspec
+
         out = sys.stdout
         out.write('{"schema": "stepscope.nsys-reports/1", "reports": [')
         for place, report in enumerate(self.reports):

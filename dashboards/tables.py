@@ -10,18 +10,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from ..record.units import NOT_MEASURED
+
+if TYPE_CHECKING:  # slow to load, and CSV has no need of it
+    from rich.console import Console
+    from rich.text import Text
 
 Format = Literal["table", "csv", "json"]
 """`table` for people, `csv` and `json` for machines (a contract: fields are added, never renamed)."""
@@ -71,8 +69,10 @@ def shown(cell: Cell, column: Column) -> str:
     return column.show(cell) if column.show else str(cell)
 
 
-def terminal(*, width: int | None = None, file: Any = None) -> Console:
+def terminal(*, width: int | None = None, file: Any = None) -> "Console":
     """A console for stdout, as wide as the terminal or as $COLUMNS says; in a pipe nothing is cut."""
+    from rich.console import Console
+
     out = file or sys.stdout
     fits = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(file=out, width=width or (None if fits else 100_000), highlight=False, soft_wrap=False)
@@ -88,11 +88,14 @@ def first_of(shown: int, there_are: int) -> str:
     return f": the first {shown} of {there_are}" if shown < there_are else ""
 
 
-def print_table(table: Table, console: Console) -> None:
+def print_table(table: Table, console: "Console") -> None:
     """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`.
 
     A table that begins with a name and is too wide is drawn in several parts, one below the other, each with that name.
     """
+    from rich.cells import cell_len
+    from rich.text import Text
+
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
@@ -108,7 +111,7 @@ def print_table(table: Table, console: Console) -> None:
         console.print()
 
 
-def print_text(text: str | Text, console: Console) -> None:
+def print_text(text: "str | Text", console: "Console") -> None:
     """Words as they are, broken between words where the console is a terminal."""
     console.print(text, markup=False)
 
@@ -126,8 +129,12 @@ def _parts(columns: Sequence[Column], widths: Sequence[int], width: int) -> list
     return parts
 
 
-def _drawn(columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: Console) -> list[str]:
+def _drawn(columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: "Console") -> list[str]:
     """The lines of a part of a table, from columns with their full widths and the texts of their cells."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     room = console.width - sum(width + _GAP for _, width in columns)
     needed = sum(_least(column, width) + _GAP for column, width in columns)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -165,6 +172,8 @@ def csv_text(table: Table) -> str:
 
 def json_text(value: Any) -> str:
     """Any result value as JSON, indented; NaN and infinity cannot occur in our results and would become null."""
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
