@@ -11,8 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
-import msgspec
-
 from ..record.errors import UserError
 from ..record.units import NOT_MEASURED
 from .tables import Cell, Column, Table, print_all, terminal
@@ -97,6 +95,8 @@ class Printer:
 
     def json(self) -> None:
         """To stdout as stepscope.nsys-reports/1, row by row."""
+        import msgspec
+
         out = sys.stdout
         out.write('{"schema": "stepscope.nsys-reports/1", "reports": [')
         for place, answer in enumerate(self.answers):

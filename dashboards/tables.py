@@ -11,18 +11,16 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from ..record.units import NOT_MEASURED
+
+if TYPE_CHECKING:  # slow to load, and CSV has no need of it
+    from rich.console import Console
+    from rich.text import Text
 
 Format = Literal["table", "csv", "json"]
 """`table` for people, `csv` and `json` for machines (a contract: fields are added, never renamed)."""
@@ -80,8 +78,10 @@ def shown(cell: Cell, column: Column) -> str:
     return column.show(cell) if column.show else str(cell)
 
 
-def terminal(*, width: int | None = None, file: Any = None) -> Console:
+def terminal(*, width: int | None = None, file: Any = None) -> "Console":
     """A console for stdout, as wide as the terminal or as $COLUMNS says; in a pipe nothing is cut."""
+    from rich.console import Console
+
     out = file or sys.stdout
     fits = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(file=out, width=width or (None if fits else 100_000), highlight=False, soft_wrap=False)
@@ -97,8 +97,10 @@ def first_of(shown: int, there_are: int) -> str:
     return f": the first {shown} of {there_are}" if shown < there_are else ""
 
 
-def print_all(parts: Iterable[Table | str], console: Console) -> None:
+def print_all(parts: Iterable[Table | str], console: "Console") -> None:
     """Tables and lines of text, and at the end which columns the terminal is too narrow for."""
+    from rich.text import Text
+
     left_out: dict[str, None] = {}
     for is_text, group in groupby(parts, lambda part: isinstance(part, str)):
         for part in group:
@@ -113,12 +115,15 @@ def print_all(parts: Iterable[Table | str], console: Console) -> None:
         print_text(Text(told, style="dim"), console)
 
 
-def print_table(table: Table, console: Console) -> list[str]:
+def print_table(table: Table, console: "Console") -> list[str]:
     """Draw one table; text from inputs is never read as markup. Only a `fold` column is cut to fit, with `…`.
 
     Of one that is too wide even so, columns that matter `less` are left out; their headings are returned. One that
     begins with a name, and has none of those, is drawn in several parts, one below the other, each with that name.
     """
+    from rich.cells import cell_len
+    from rich.text import Text
+
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
@@ -136,7 +141,7 @@ def print_table(table: Table, console: Console) -> list[str]:
     return [column.heading for at, column in enumerate(table.columns) if at not in shown]
 
 
-def print_text(text: str | Text, console: Console) -> None:
+def print_text(text: "str | Text", console: "Console") -> None:
     """Words as they are but for what would steer a terminal; broken between words where the console is one."""
     if isinstance(text, str):
         text = "\n".join(map(_printable, text.split("\n")))
@@ -170,9 +175,13 @@ def _parts(columns: Sequence[Column], widths: Sequence[int], shown: list[int], w
 
 
 def _drawn(
-    columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: Console, gap: int
+    columns: Sequence[tuple[Column, int]], texts: Sequence[Sequence[str]], console: "Console", gap: int
 ) -> list[str]:
     """The lines of a part of a table, from columns with their full widths and the texts of their cells."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     room = console.width - sum(width + gap for _, width in columns)
     needed = sum(_least(column, width) + gap for column, width in columns)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=gap == _TIGHT)
@@ -210,6 +219,8 @@ def csv_text(table: Table) -> str:
 
 def json_text(value: Any) -> str:
     """Any result value as JSON, indented; NaN and infinity cannot occur in our results and would become null."""
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 

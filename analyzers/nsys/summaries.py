@@ -1,13 +1,14 @@
 """Count, total, mean, median, least, most and deviation of a number by name, over tables of millions of rows.
 
 Rows are counted by name and value while they stream out of the export, so that what stays in memory grows with the
-number of different values and not with the rows. A large table is read in several stretches of row numbers at once.
-Sums are exact; a median is the mean of the two middle values; a deviation is the sample's (n − 1), 0 for a single row.
+number of different values and not with the rows. A large table is read in several stretches of row numbers at once,
+each by a thread of its own: DuckDB would read the streams of one query one after the other. Sums are exact; a median is
+the mean of the two middle values; a deviation is the sample's (n − 1), 0 for a single row.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,15 +55,9 @@ def summarise(
     same are one group; ids without a text are `?`. Texts are `texts`, or else those of the export.
     """
     rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
-    with ExitStack() as stack:
-        database = stack.enter_context(duckdb.connect())
-        parts = []
-        for index, stretch in enumerate(_stretches(export, table)):
-            given = stack.enter_context(export.integers(f"{rows} AND {stretch}", ("name", "value")))
-            database.register(f"part{index}", given)
-            parts.append(f"SELECT name, value FROM part{index}")
-        kept = "value IS NOT NULL" if at_least is None else f"value >= {at_least}"
-        database.execute(_COUNTED.format(rows=" UNION ALL ".join(parts), kept=kept))
+    kept = "value IS NOT NULL" if at_least is None else f"value >= {at_least}"
+    with duckdb.connect() as database:
+        _count(export, database, [f"{rows} AND {stretch}" for stretch in _stretches(export, table)], kept)
         ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
         known = export.texts(ids) if texts is None else texts
         names = {id: shown(str(known.get(id, UNKNOWN))) for id in ids}
@@ -74,9 +69,22 @@ def summarise(
     return [_summary(labels[label], *row) for label, *row in found]
 
 
-_COUNTED = """
-CREATE TABLE counted AS SELECT name, value, count(*) AS n FROM ({rows}) WHERE {kept} GROUP BY ALL
-"""
+def _count(export: Export, database: duckdb.DuckDBPyConnection, queries: Sequence[str], kept: str) -> None:
+    """Make `counted`: how often each pair of name and value comes in the rows of all queries."""
+
+    def count(part: int) -> None:
+        with database.cursor() as cursor, export.integers(queries[part], ("name", "value")) as stream:
+            cursor.register("given", stream)
+            cursor.execute(_COUNTED.format(part=part, kept=kept))
+
+    parts = range(len(queries))
+    with ThreadPoolExecutor(len(queries)) as readers:
+        list(readers.map(count, parts))
+    together = " UNION ALL ".join(f"SELECT * FROM counted{part}" for part in parts)
+    database.execute(f"CREATE VIEW counted AS {together}")
+
+
+_COUNTED = "CREATE TABLE counted{part} AS SELECT name, value, count(*) AS n FROM given WHERE {kept} GROUP BY ALL"
 _STATISTICS = """
 WITH named AS (
     SELECT label, value, sum(n)::BIGINT AS n FROM counted JOIN known ON id IS NOT DISTINCT FROM name GROUP BY ALL
