@@ -85,7 +85,7 @@ def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "NsysDe
     for rank in report.ranks:
         yield from ((rank.rank, device.device, device) for device in rank.devices)
     if report.total and report.total.devices > 1:
-        yield "", f"all {report.total.devices}", report.total
+        yield "", "all", report.total
 
 
 def _kinds(rank: "NsysRank") -> str:

@@ -158,7 +158,7 @@ def _layers(rank: "PrecisionUse", top: int) -> Table:
             Column(name="gemms", heading="of"),
             Column(name="gemm_ns", heading="GEMMs", show=show_ns),
             Column(name="tax_ns", heading="FP8 tax", show=show_ns),
-            Column(name="gained_ns", heading="GEMMs gained", show=show_ns),
+            Column(name="gained_ns", heading="gained", show=show_ns, less=1),
         ],
         rows=[(row.layer, row.fp8_gemms, row.gemms, row.gemm_ns, row.tax_ns, row.gained_ns) for row in rows],
         note=f"{said} Gained by the GEMMs against bf16: {gained}",

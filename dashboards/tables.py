@@ -143,9 +143,13 @@ def print_table(table: Table, console: "Console") -> list[str]:
 
 def print_text(text: "str | Text", console: "Console") -> None:
     """Words as they are but for what would steer a terminal; broken between words where the console is one."""
+    from rich.text import Text
+
     if isinstance(text, str):
-        text = "\n".join(map(_printable, text.split("\n")))
-    console.print(text, markup=False)
+        text = Text("\n".join(map(_printable, text.split("\n"))))
+    for line in text.wrap(console, console.width):
+        line.rstrip()  # a space that hangs over the edge is a line of its own on some terminals
+        console.print(line)
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], int]:

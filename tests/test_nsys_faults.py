@@ -176,7 +176,7 @@ def test_one_gpus_idle_time_is_not_hidden_by_anothers_work(tmp_path: Path, capsy
     assert total is not None
     assert (total.devices, *parts(total), total.busy_ns) == (2, 2_000_000, 1_002_000, 0, 0, 998_000, 1_002_000)
     assert analyze_nsys_main([str(tmp_path / "x.sqlite")]) == 0
-    [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[:2] == ["all", "2"]]
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
     assert "49.9 %" in line
 
 
