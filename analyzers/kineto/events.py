@@ -37,6 +37,12 @@ class Args(msgspec.Struct, gc=False):
     memory_allocated: Any = msgspec.field(default=None, name="Total Allocated")
     memory_reserved: Any = msgspec.field(default=None, name="Total Reserved")
     graph_id: Any = msgspec.field(default=None, name="graph id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    element: Any = msgspec.field(default=None, name="dtype")
+    in_elements: Any = msgspec.field(default=None, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=None, name="Out msg nelems")
     series: dict[str, Any] | None = msgspec.field(default=None, name="«series»")
     """All arguments, of counter events only; no trace has a key of this name."""
 

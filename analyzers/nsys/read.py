@@ -65,6 +65,7 @@ def _activities(export: Export, kind: str, rank: int) -> pa.Table | None:
         "process": f"(globalPid >> 24) & {_NO_PID}" if "globalPid" in has else "NULL",
         "graph": "nullif(graphId, 0)" if "graphId" in has else "NULL",
         "bytes": "bytes" if "bytes" in has else "NULL",
+        "external": "NULL",
     }
     return _query(export, table, kind, columns, ACTIVITIES, rank)
 
