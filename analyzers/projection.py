@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from .activities import NONE, Ints
-from .nesting import Nest, Ranges, innermost, main_threads
+from .nesting import ANNOTATION, MODULE, OPERATOR, PUSH_POP, STEP, Nest, Ranges, innermost, main_threads, nearest
 
 
 class RangeTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,14 +24,15 @@ class RangeTime(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     style: str
-    """`pushpop`, or `startend` for ranges that belong to no thread."""
+    """`pushpop`, `annotation`, `step`, `module`, `operator`; or `startend` for ranges that belong to no thread."""
     count: int
     host_ns: int
     """On the host, summed; within another of its name it counts in that one alone."""
     inclusive_ns: int
     """GPU time of what was launched in it."""
     exclusive_ns: int | None
-    """Without what ranges within it launched; None for start/end ranges, which do not nest."""
+    """Without what ranges of its style within it launched (push/pop ranges, annotations and steps are one style here);
+    None for start/end ranges, which do not nest."""
     by_time_ns: int
     """The part of `inclusive_ns` that another thread launched while the range was open, told by time alone."""
     backward_ns: int | None
@@ -97,7 +98,7 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
     owned = owners(launched, ranges, nested)
     owner = owned.owner
     weigh = launched.duration
-    exclusive = _sums(owner, weigh, len(ranges))
+    exclusive = _exclusive(owner, weigh, ranges, nested)
     direct = _with_children(_sums(owned.direct, weigh, len(ranges)), nested.parent)
     by_time = _with_children(_sums(owned.by_time, weigh, len(ranges)), nested.parent)
     backward = _backward(ranges, nested, direct)
@@ -116,6 +117,19 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
             key=lambda row: (-row.inclusive_ns, -row.host_ns, row.name),
         ),
     )
+
+
+def _exclusive(owner: Ints, weigh: Ints, ranges: Ranges, nested: Nest) -> Ints:
+    """Each range's own time, with ranges of other styles within it."""
+    if not ranges.styles:
+        return _sums(owner, weigh, len(ranges))
+    found = np.zeros(len(ranges), dtype=np.int64)
+    for styles in ((OPERATOR,), (MODULE,), (PUSH_POP, ANNOTATION, STEP)):
+        mine = ranges.has_style(*styles)
+        if mine.any():
+            rows = nearest(nested.parent, mine)
+            found += _sums(np.where(owner >= 0, rows[owner], NONE), weigh, len(ranges))
+    return found
 
 
 def _sums(rows: Ints, weights: Ints, count: int) -> Ints:
@@ -182,7 +196,7 @@ def _by_name(
     return [
         RangeTime(
             name=name,
-            style="pushpop",
+            style=ranges.style(code),
             count=counts[code],
             host_ns=host[code],
             inclusive_ns=inclusive[code],

@@ -13,7 +13,7 @@ import numpy as np
 from .activities import NONE, Ints
 from .breakdown import Coverage
 from .intervals import covered_before
-from .nesting import Ranges
+from .nesting import MODULE, OPERATOR, STEP, Ranges
 
 _STEP = re.compile(
     r"(?:profilerstep|(?:train(?:ing)?|global)?[ _.-]?(?:step|iter(?:ation)?)|batch)[ _#:=.-]*\d*", re.IGNORECASE
@@ -89,9 +89,15 @@ def is_step(name: str) -> bool:
 def steps_of(ranges: Ranges, process: int) -> Ints:
     """Rows of a process's steps in order of time, none within another.
 
-    Of several families of names (`step`, `ProfilerStep#`) it is the one with most ranges; of equals, the first by name.
+    Of several families of names (`step`, `train_step`) it is the one with most ranges; of equals, the first by name.
+    torch.profiler's own steps come before all of them.
     """
-    named = np.array([is_step(name) for name in ranges.names], dtype=bool)
+    others = [OPERATOR, MODULE]
+    if STEP in ranges.styles and (ranges.has_style(STEP) & (ranges.thread >> 24 == process)).any():
+        others = [style for style in set(ranges.styles) if style != STEP]
+    named = np.array(
+        [ranges.style(code) not in others and is_step(name) for code, name in enumerate(ranges.names)], dtype=bool
+    )
     if not named.any():
         return np.empty(0, dtype=np.int64)
     rows = np.flatnonzero(named[ranges.name] & (ranges.thread >> 24 == process))

@@ -11,17 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
+from ..activities import distinct
 from ..breakdown import DeviceTime, coverage, device_time, name_times
 from ..collectives import collective_times
 from ..findings import Finding
 from ..gaps import Idle
+from ..host import Host
 from ..skew import Place, Worker, communication_of, skew
 from ..steps import StepTime, step_summaries
 from ..work_kinds import fp8_share, gemm_times, kind_shares
-from .columns import Rejected, distinct, read_activities
+from .columns import Rejected, read_activities
 from .counters import message_sizes, metric_summaries
 from .export import Export
-from .host import Host, read_host
+from .host import read_host
 from .read import device_names
 from .remarks import remarks, straggler
 from .result import KernelTime, NsysDevice, NsysRank, NsysReport
@@ -83,7 +85,7 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         step_summary=step_summaries(steps),
         projection=host.projection(),
         operators=[],
-        ranges=host.ranges(),
+        ranges=host.range_times(),
         metrics=metric_summaries(export),
     )
 

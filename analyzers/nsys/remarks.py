@@ -9,9 +9,9 @@ from ...record.units import show_bytes, show_count, show_ns, show_pct
 from ..activities import NONE, Activities
 from ..doubts import LAUNCHES_KERNELS, overruns, unrecorded
 from ..findings import Finding
+from ..host import Host
 from ..skew import Skew
 from .export import Export
-from .host import Host
 from .result import NsysDevice, NsysRank
 from .transfers import PAGEABLE, PINNED, Transfer
 
