@@ -35,6 +35,8 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """GPU time of what was launched in it, summed."""
     span_ns: int
     compute_ns: int
+    comm_overlapped_ns: int
+    """Communication that compute covers; counted inside `compute_ns`."""
     comm_exposed_ns: int
     memory_ns: int
     idle_ns: int
@@ -142,7 +144,7 @@ def step_times(
     opens = np.maximum.accumulate(first[busy])
     last = int(end[step == busy[-1]].max())
     edges = np.concatenate((opens, [max(last, int(opens[-1]))]))
-    compute, kernels, whole = (np.diff(covered_before(part, edges)) for part in cover)
+    compute, kernels, whole, communication = (np.diff(covered_before(part, edges)) for part in cover)
     spans = np.diff(edges)
     return [
         StepTime(
@@ -155,6 +157,7 @@ def step_times(
             launched_ns=int(launched[number]),
             span_ns=int(spans[at]),
             compute_ns=int(compute[at]),
+            comm_overlapped_ns=int(communication[at] - kernels[at] + compute[at]),
             comm_exposed_ns=int(kernels[at] - compute[at]),
             memory_ns=int(whole[at] - kernels[at]),
             idle_ns=int(spans[at] - whole[at]),

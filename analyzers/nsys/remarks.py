@@ -7,12 +7,13 @@ import numpy as np
 
 from ...record.units import show_bytes, show_count, show_ns, show_pct
 from ..activities import NONE, Activities
+from ..answer import DeviceAnswer
 from ..doubts import LAUNCHES_KERNELS, overruns, unrecorded
 from ..findings import Finding
 from ..host import Host
 from ..skew import Skew
 from .export import Export
-from .result import NsysDevice, NsysRank
+from .result import NsysRank
 from .transfers import PAGEABLE, PINNED, Transfer
 
 
@@ -39,7 +40,7 @@ def _costs(rank: NsysRank) -> list[Finding]:
     return found
 
 
-def _idle(_: NsysRank, device: NsysDevice) -> tuple[str, dict[str, Any]]:
+def _idle(_: NsysRank, device: DeviceAnswer) -> tuple[str, dict[str, Any]]:
     idle = device.idle
     text = (
         f"went by idle, more than by communication or copies alone; for {show_ns(idle.before_launch_ns)} of it the next"
@@ -56,7 +57,7 @@ def _idle(_: NsysRank, device: NsysDevice) -> tuple[str, dict[str, Any]]:
     return text + ".", {"before_launch_ns": idle.before_launch_ns, "after_launch_ns": idle.after_launch_ns}
 
 
-def _communication(rank: NsysRank, device: NsysDevice) -> tuple[str, dict[str, Any]]:
+def _communication(rank: NsysRank, device: DeviceAnswer) -> tuple[str, dict[str, Any]]:
     hidden = device.comm_overlapped_ns
     names = ", ".join(f"{row.collective} {show_ns(row.total_ns)}" for row in rank.collectives[:2])
     text = (
@@ -65,7 +66,7 @@ def _communication(rank: NsysRank, device: NsysDevice) -> tuple[str, dict[str, A
     return text, {"hidden_ns": hidden, "collectives": {row.collective: row.total_ns for row in rank.collectives}}
 
 
-def _copies(rank: NsysRank, _: NsysDevice) -> tuple[str, dict[str, Any]]:
+def _copies(rank: NsysRank, _: DeviceAnswer) -> tuple[str, dict[str, Any]]:
     rows = rank.transfers or []
     if not rows:
         return "went by copies and sets alone.", {}
