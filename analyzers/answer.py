@@ -11,7 +11,7 @@ import numpy as np
 
 from .activities import distinct
 from .breakdown import Coverage, DeviceTime, NameTime, coverage, device_time, name_times
-from .collectives import CollectiveTime
+from .collectives import CollectiveTime, Names
 from .gaps import Idle
 from .host import Host
 from .launches import LaunchCost
@@ -108,15 +108,15 @@ def kernel_times(host: Host, span_ns: int) -> list[KernelTime]:
     ]
 
 
-def workers(rank: int, host: Host, devices: list[DeviceAnswer], steps: list[StepTime]) -> list[Worker]:
-    """Each process on each device whose kernels it launched."""
+def workers(rank: int, host: Host, called: Names, devices: list[DeviceAnswer], steps: list[StepTime]) -> list[Worker]:
+    """Each process on each device whose kernels it launched; `called` is the collective of each activity."""
     found = []
     is_kernel = host.work.is_kernel
     for device in devices:
         on_it = (host.work.device == device.device) & is_kernel
         for process in distinct(host.work.process[on_it]).tolist():
             mine = on_it & (host.work.process == process)
-            communication = communication_of(host.work, mine, host.step)
+            communication = communication_of(host.work, called, mine, host.step)
             found.append(
                 Worker(
                     place=Place(rank, process, device.device),

@@ -12,7 +12,7 @@ from .calls import Calls, launched_by
 from .gaps import Gaps, Idle, Waits, gaps, idle
 from .intervals import EMPTY, Intervals, covered_before, together, union, without
 from .launches import LaunchCost, launch_costs
-from .nesting import MODULE, OPERATOR, HostRanges, Nest, innermost, main_threads, nearest, nest
+from .nesting import MODULE, OPERATOR, PUSH_POP, HostRanges, Nest, innermost, main_threads, nearest, nest
 from .projection import Launched, Projection, project
 from .steps import StepTime, step_at, step_times, steps_of
 
@@ -30,6 +30,7 @@ SYNCHRONISING = (
     r"(?:_v\d+)?(?:_pt[ds][sz])?$"
 )
 """Names of API calls that return when the device is done."""
+COPYING = r"Memcpy"
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,12 @@ class Host:
         """Host times of ranges, largest total first."""
         found = []
         if self.ranges is not None:
-            for style, ranges in (("pushpop", self.ranges.push_pop), ("startend", self.ranges.start_end)):
-                found += name_times(ranges.name, ranges.end - ranges.start, [(name, style) for name in ranges.names])
+            for style, ranges in ((PUSH_POP, self.ranges.push_pop), ("startend", self.ranges.start_end)):
+                named = ~ranges.has_style(OPERATOR)
+                keys = [
+                    (name, ranges.style(code) if ranges.styles else style) for code, name in enumerate(ranges.names)
+                ]
+                found += name_times(ranges.name[named], (ranges.end - ranges.start)[named], keys)
         return sorted(found, key=lambda row: (-row.total_ns, row.name, row.kind))
 
     def projection(self) -> Projection | None:
@@ -192,14 +197,31 @@ class Host:
         """When a thread was in a call that waits for a device."""
         if self.calls is None:
             return EMPTY
-        mine = self.calls.thread == thread
-        mine[mine] = self._waits_for_device[self.calls.name[mine]]
-        return union(self.calls.start[mine], self.calls.end[mine])
+        rows = self.waiting_calls(thread)
+        return union(self.calls.start[rows], self.calls.end[rows])
+
+    def waiting_calls(self, thread: int) -> Ints:
+        """Rows of a thread's calls that wait for a device."""
+        assert self.calls is not None
+        rows = np.flatnonzero(self.calls.thread == thread)
+        return rows[self._waits_for_device[rows]]
 
     @cached_property
     def _waits_for_device(self) -> Mask:
+        """Calls made for waiting, and copies that returned after they were done, as those of pageable memory do."""
         assert self.calls is not None
-        return np.array([bool(re.search(SYNCHRONISING, name)) for name in self.calls.names], dtype=bool)
+        names = self.calls.names
+        made_for_it, copies = (
+            np.array([bool(re.search(pattern, name)) for name in names], dtype=bool)
+            for pattern in (SYNCHRONISING, COPYING)
+        )
+        if not len(names):
+            return np.zeros(0, dtype=bool)
+        done = np.full(len(self.calls), np.iinfo(np.int64).max, dtype=np.int64)
+        known = self.call != NONE
+        done[self.call[known]] = self.work.end[known]
+        found: Mask = made_for_it[self.calls.name] | (copies[self.calls.name] & (done <= self.calls.end))
+        return found
 
     def _open_ranges(self, thread: Ints, times: Ints) -> Ints:
         """The name's code of the innermost range at each time: on the thread, else on its process's main thread."""

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from .activities import NONE, Activities, Ints, Mask
-from .collectives import collective_of
+from .collectives import Names
 from .steps import StepTime
 
 
@@ -84,17 +84,20 @@ class Worker:
     """Whether it has communication kernels of any kind."""
 
 
-def communication_of(work: Activities, mine: Mask, step: Ints) -> dict[tuple[int, str, int], tuple[int, int]]:
-    """The collectives of one rank by what finds them on another. Sends and receives are of few ranks, and left out."""
-    names = [collective_of(entry.name) for entry in work.labels]
-    shared = np.array([name != "SendRecv" for name in names], dtype=bool)
+def communication_of(
+    work: Activities, called: Names, mine: Mask, step: Ints
+) -> dict[tuple[int, str, int], tuple[int, int]]:
+    """The collectives of one rank by what finds them on another; `called` is the collective of each activity.
+
+    Sends and receives are of few ranks, and left out.
+    """
     rows = np.flatnonzero(mine & work.is_communication)
-    rows = rows[shared[work.label[rows]]] if len(rows) else rows
+    rows = rows[called[rows] != "SendRecv"]
     rows = rows[np.lexsort((work.end[rows], work.start[rows]))]
     seen: dict[tuple[int, str], int] = {}
     found = {}
     for row in rows.tolist():
-        key = (int(step[row]), names[work.label[row]])
+        key = (int(step[row]), str(called[row]))
         found[(*key, seen.get(key, 0))] = (int(work.start[row]), int(work.end[row]))
         seen[key] = seen.get(key, 0) + 1
     return found

@@ -150,6 +150,13 @@ class Timeline:
     counters: pa.Table = field(default_factory=lambda: _empty(COUNTERS))
     findings: tuple[Finding, ...] = ()
 
+    def of_rank(self, rank: int) -> "Timeline":
+        """The part of one rank, without findings."""
+        if len(self.sources) == 1 and self.sources[0].rank == rank:
+            return self
+        tables = {name: (table := getattr(self, name)).filter(pc.equal(table["rank"], rank)) for name in SCHEMAS}
+        return Timeline(sources=tuple(source for source in self.sources if source.rank == rank), **tables)
+
     def check(self) -> None:
         """Assert the invariants: exact schemas, no nulls where none may be, no interval ending before it starts."""
         for name, schema in SCHEMAS.items():

@@ -18,19 +18,23 @@ from .timeline import Timeline
 START_END = "startend"
 
 
-def host_of(timeline: Timeline, rank: int, work: Activities, *, by_shape: bool = False) -> Host:
-    """The host's side of `work`, the activities of `rank`; `by_shape`: operators' names have their input shapes."""
-    launches, ranges, ops = (
-        table.filter(pc.equal(table["rank"], rank)) for table in (timeline.launches, timeline.ranges, timeline.ops)
-    )
-    sides = [ints(rows, side) for rows in (launches, ranges, ops) for side in ("process", "thread")]
-    numbers = Numbers(*sides)
-    calls = _calls(launches, numbers) if len(launches) else None
+def numbers_of(part: Timeline) -> Numbers:
+    """The numbers of all processes and threads of a rank's timeline."""
+    tables = (part.launches, part.ranges, part.ops, part.collectives)
+    return Numbers(*(ints(rows, side) for rows in tables for side in ("process", "thread")))
+
+
+def host_of(part: Timeline, work: Activities, numbers: Numbers, *, by_shape: bool = False) -> Host:
+    """The host's side of `work`, the activities of `part`, one rank's timeline.
+
+    `by_shape`: operators' names have their input shapes.
+    """
+    calls = _calls(part.launches, numbers) if len(part.launches) else None
     return Host(
         work=_with_processes(work, calls),
         calls=calls,
-        ranges=_ranges(ranges, ops, numbers, by_shape=by_shape),
-        begun=_begun(timeline, rank, work, ops, numbers),
+        ranges=_ranges(part.ranges, part.ops, numbers, by_shape=by_shape),
+        begun=_begun(part, work, numbers),
     )
 
 
@@ -62,10 +66,10 @@ def _with_processes(work: Activities, calls: Calls | None) -> Activities:
     return replace(work, process=np.where(hit, processes[order[at]], work.process))
 
 
-def _begun(timeline: Timeline, rank: int, work: Activities, ops: pa.Table, numbers: Numbers) -> Launched | None:
+def _begun(part: Timeline, work: Activities, numbers: Numbers) -> Launched | None:
     """When and where the operators began whose External ids device work carries; None where it carries none."""
-    rows = timeline.activities
-    rows = rows.filter(pc.and_(pc.equal(rows["rank"], rank), pc.not_equal(rows["kind"].cast(pa.string()), "sync")))
+    rows, ops = part.activities, part.ops
+    rows = rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "sync"))
     asked, ids = ints(rows, "external"), ints(ops, "external")
     known = np.flatnonzero(ids != NONE)
     if not len(known) or not (asked != NONE).any():

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..answer import device_answers, kernel_times, workers
-from ..collectives import collective_times
+from ..collectives import collective_names, collective_times
 from ..findings import Finding
 from ..host import Host
+from ..remarks import last_to_collectives
 from ..skew import Worker, skew
 from ..steps import step_summaries
 from ..work_kinds import kind_shares
@@ -20,7 +21,7 @@ from .counters import message_sizes, metric_summaries
 from .export import Export
 from .host import read_host
 from .read import device_names
-from .remarks import remarks, straggler
+from .remarks import remarks
 from .result import NsysRank, NsysReport
 from .transfers import transfers
 
@@ -36,10 +37,10 @@ def answers(paths: Iterable[Path]) -> NsysReport:
             work = read_activities(export, rejected)
             host = read_host(export, work, rejected)
             ranks.append(_rank(number, export, host))
-            compared += workers(number, host, ranks[-1].devices, ranks[-1].steps or [])
+            compared += workers(number, host, collective_names(host.work), ranks[-1].devices, ranks[-1].steps or [])
             findings += [*rejected.findings(path.name), *remarks(export, host, ranks[-1])]
     apart = skew(compared)
-    return NsysReport(ranks=ranks, skew=apart, findings=[*findings, *straggler(apart)])
+    return NsysReport(ranks=ranks, skew=apart, findings=[*findings, *last_to_collectives(apart)])
 
 
 def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
@@ -65,7 +66,7 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         kinds=kind_shares(devices),
         kernels=kernel_times(host, sum(device.span_ns for device in devices)),
         transfers=transfers(export) if has_transfers else None,
-        collectives=collective_times(host.work, message_sizes(export)),
+        collectives=collective_times(host.work, collective_names(host.work), message_sizes(export)),
         launches=host.launches(),
         steps=steps if host.steps else None,
         step_summary=step_summaries(steps),
