@@ -117,6 +117,7 @@ def _calls_of(host: Host, rows: pa.Table, numbers: Numbers) -> dict[int, int]:
 def _rows(rows: pa.Table) -> list[Told]:
     texts = [rows[name].cast(pa.string()).to_pylist() for name in ("collective", "dtype", "group")]
     whole = [rows[name].to_pylist() for name in ("group_size", "in_elements", "out_elements")]
+    texts[1] = [dtype and dtype.removeprefix("c10::") for dtype in texts[1]]
     return [Told(*row) for row in zip(*texts, *whole, strict=True)]
 
 

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -48,6 +48,8 @@ class Column:
     right: bool = True
     fold: bool = False
     """Whether a long text may be cut with `…` to fit the terminal; numbers never are."""
+    data: bool = False
+    """For CSV and JSON alone; not drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,12 @@ def print_table(table: Table, console: Console) -> None:
 
     A table that begins with a name and is too wide is drawn in several parts, one below the other, each with that name.
     """
+    drawn = [at for at, column in enumerate(table.columns) if not column.data]
+    table = replace(
+        table,
+        columns=[table.columns[at] for at in drawn],
+        rows=[[row[at] for at in drawn] for row in table.rows],
+    )
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
