@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..record.errors import UserError
+from ..record.errors import ConfigError, UserError, plain_reason
 from .tables import Format, Top, csv_text, json_text, print_table, terminal
 from .trace_views import VIEWS, ViewName, cut, without_rank
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from ..analyzers.timeline import Timeline
     from ..analyzers.trace_result import TraceReport
 
 
@@ -26,6 +27,8 @@ def trace(
     top: Top | None = None,
     format: Format = "table",
     by_shape: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    perfetto: Path | None = None,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> None:
     """Say where the time of torch.profiler (Kineto) traces went, and why, on one screen.
 
@@ -47,6 +50,11 @@ def trace(
         table; csv: the view, else all kernels, or operators without any; json: everything, as stepscope.timeline/1.
     by_shape
         Tell operators apart by the shapes of their inputs, where recorded (record_shapes).
+    perfetto
+        Write the traces to this file instead (.json or .json.gz; of several ranks one each, with .rank0 … before the
+        ending), such that ui.perfetto.dev shows them whole: work that overlaps has lanes of its own.
+    force
+        Overwrite the file of --perfetto.
     """
     from ..analyzers.kineto.find import find_traces
     from ..analyzers.kineto.read import read_traces
@@ -54,6 +62,9 @@ def trace(
 
     with _progress() as progress:
         timeline = read_traces(find_traces(paths), progress)
+    if perfetto:
+        _write(timeline, perfetto, force=force)
+        return
     report = answers(timeline, by_shape=by_shape)
     if format == "json":
         sys.stdout.write(json_text(report))
@@ -65,6 +76,29 @@ def trace(
         from .trace_screen import show
 
         show(report, terminal(), top)
+
+
+def _write(timeline: "Timeline", path: Path, *, force: bool) -> None:
+    from ..analyzers.kineto.write import write_trace
+
+    ending = next((ending for ending in (".json.gz", ".json") if path.name.endswith(ending)), None)
+    if ending is None:
+        raise ConfigError(f"--perfetto {path}: name a file that ends in .json or .json.gz")
+    ranks = [source.rank for source in timeline.sources]
+    stem = path.name.removesuffix(ending)
+    files = {rank: path.with_name(f"{stem}.rank{rank}{ending}") if len(ranks) > 1 else path for rank in ranks}
+    if taken := [str(file) for file in files.values() if file.exists() and not force]:
+        raise UserError(f"{', '.join(taken)}: exists; add --force to overwrite")
+    for rank, file in files.items():
+        beside = file.with_name(f".{file.name}.part{ending}")
+        try:
+            write_trace(timeline.of_rank(rank), beside)
+            beside.replace(file)
+        except OSError as error:
+            raise UserError(f"{file}: {plain_reason(error)}") from None
+        finally:
+            beside.unlink(missing_ok=True)
+        sys.stderr.write(f"wrote {file}\n")
 
 
 def default_view(report: "TraceReport") -> ViewName:

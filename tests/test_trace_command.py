@@ -103,9 +103,35 @@ def test_csv_has_every_kernel_and_nothing_else_on_stdout(fixtures: Path, capsys:
     assert all(int(row["min_ns"]) <= float(row["median_ns"]) <= int(row["max_ns"]) for row in rows)
 
 
+def test_traces_are_written_for_perfetto_one_a_rank_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine.json.gz"
+    assert main(["trace", str(SAMPLE), "--perfetto", str(out)]) == 0
+    files = [tmp_path / f"mine.rank{rank}.json.gz" for rank in (0, 1)]
+    assert capsys.readouterr().err == "".join(f"wrote {file}\n" for file in files)
+    assert sorted(tmp_path.iterdir()) == files
+    reports = []
+    for paths in ([SAMPLE], files):
+        assert main(["trace", *map(str, paths), "--format", "json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        reports.append([{**rank, "source": None} for rank in report["ranks"]] + [report["skew"], report["findings"]])
+    assert reports[0] == reports[1]
+    assert main(["trace", str(SAMPLE), "--perfetto", str(out)]) == 1
+    assert "exists; add --force" in capsys.readouterr().err
+    assert main(["trace", str(SAMPLE), "--perfetto", str(out), "--force"]) == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["trace"], ["trace", "x", "--top", "many"], ["trace", "x", "--top", "-1"], ["trace", "x", "--format", "xml"]],
+    [
+        ["trace"],
+        ["trace", "x", "--top", "many"],
+        ["trace", "x", "--top", "-1"],
+        ["trace", "x", "--format", "xml"],
+        ["trace", str(SAMPLE), "--perfetto", "x.html"],
+        ["trace", "x", "--view", "all"],
+    ],
 )
 def test_misuse_is_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

@@ -49,3 +49,10 @@ def meaning_of(event: Event) -> Meaning | None:
             return "range" if event.name.startswith(MODULE_PREFIX) else None
         return found
     return "memory" if event.name == _MEMORY_NAME else None
+
+
+def style_of(name: str) -> str:
+    """The style of a range, by its name."""
+    if name.startswith(STEP_PREFIX):
+        return "step"
+    return "module" if name.startswith(MODULE_PREFIX) else "annotation"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..timeline import SCHEMAS
-from .categories import COMMUNICATION_PREFIXES, MODULE_PREFIX, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of
+from .categories import COMMUNICATION_PREFIXES, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of, style_of
 from .events import Args, Event
 from .times import BEYOND, NO_TIME, nanoseconds
 
@@ -183,10 +183,13 @@ def _activities(events: list[Event], meanings: Sequence[Meaning]) -> _Table:
         "stream": [
             _identity(event.tid if a.stream is None else a.stream) for a, event in zip(args, events, strict=True)
         ],
-        "kind": meanings,
+        "kind": [
+            "graph" if _own(event, "kind") == "graph" else meaning
+            for event, meaning in zip(events, meanings, strict=True)
+        ],
         "name": map(_name, events),
         "correlation": [integer(a.correlation) for a in args],
-        "process": [None] * len(events),
+        "process": [integer(_own(event, "process")) for event in events],
         "graph": [integer(a.graph_id) or None for a in args],
         "bytes": [integer(a.bytes) for a in args],
         "external": [integer(a.old_external_id if a.external_id is None else a.external_id) for a in args],
@@ -198,13 +201,7 @@ def _launches(events: list[Event], _: Sequence[Meaning]) -> _Table:
 
 
 def _ranges(events: list[Event], _: Sequence[Meaning]) -> _Table:
-    return _host(events) | {"style": [_style(_name(event)) for event in events]}
-
-
-def _style(name: str) -> str:
-    if name.startswith(STEP_PREFIX):
-        return "step"
-    return "module" if name.startswith(MODULE_PREFIX) else "annotation"
+    return _host(events) | {"style": [_own_style(event) or style_of(_name(event)) for event in events]}
 
 
 def _ops(events: list[Event], _: Sequence[Meaning]) -> _Table:
@@ -220,7 +217,7 @@ def _ops(events: list[Event], _: Sequence[Meaning]) -> _Table:
 def _host(events: list[Event]) -> _Table:
     return {
         "process": [_identity(event.pid) for event in events],
-        "thread": [_identity(event.tid) for event in events],
+        "thread": [_thread(event) for event in events],
         "name": map(_name, events),
     }
 
@@ -278,6 +275,26 @@ def _elements(args: Args) -> tuple[str | None, int | None, int | None]:
     if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
         return None, None, None
     return str(dtypes[0]), math.prod(shape) if shape else None, None
+
+
+def _own(event: Event, key: str) -> Any:
+    """What a trace that we have written says beside what Kineto would; None in all others."""
+    own = event.args.own if event.args is not None else None
+    return own.get(key) if isinstance(own, dict) else None
+
+
+def _kind(event: Event, meaning: Meaning) -> str:
+    return "graph" if _own(event, "kind") == "graph" else meaning
+
+
+def _own_style(event: Event) -> str | None:
+    style = _own(event, "style")
+    return style if style in ("pushpop", "startend", "annotation", "step", "module") else None
+
+
+def _thread(event: Event) -> int:
+    own = integer(_own(event, "thread"))
+    return _identity(event.tid) if own is None else own
 
 
 def integer(value: Any) -> int | None:
