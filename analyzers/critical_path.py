@@ -75,8 +75,7 @@ def critical_paths(host: Host, device: int) -> list[CriticalPath]:
     """Of each step that launched work on a device, in their order; empty without steps or without calls."""
     if host.calls is None or host.ranges is None:
         return []
-    rows = np.flatnonzero((host.work.device == device) & (host.work.duration > 0))
-    by_end = rows[np.lexsort((host.work.start[rows], host.work.end[rows]))]
+    by_end = _by_end(host, np.flatnonzero((host.work.device == device) & (host.work.duration > 0)))
     waits = _Waits(host)
     found = []
     for process, steps in host.step_rows.items():
@@ -87,6 +86,17 @@ def critical_paths(host: Host, device: int) -> list[CriticalPath]:
                 walk = _Walk(begin, max(end, begin), {})
                 _follow(host, by_end, waits, walk, int(np.searchsorted(host.work.end[by_end], end, "right")) - 1)
                 found.append(_told(walk, process, device, number, max(end - begin, 0)))
+    return found
+
+
+def _by_end(host: Host, rows: Ints) -> Ints:
+    """Rows of work by their end; of those that end together the last to begin, then the last launched, comes last."""
+    work = host.work
+    by_name = np.argsort(np.array([entry.name for entry in work.labels], dtype=object), kind="stable")
+    place = np.empty(len(by_name), dtype=np.int64)
+    place[by_name] = np.arange(len(by_name))
+    order = (place[work.label[rows]], host.launched.time[rows], work.start[rows], work.end[rows])
+    found: Ints = rows[np.lexsort(order)]
     return found
 
 

@@ -37,6 +37,7 @@ def overruns(rank: int, work: Activities) -> Finding | None:
     whole = [entry.what == "graph" for entry in work.labels]
     if any(whole):  # whole graphs run over several streams
         work = work.where(~np.array(whole)[work.label])
+    work = work.where(work.duration > 0)  # what has no length overlaps nothing
     starts, ends, devices, streams = work.start, work.end, work.device, work.stream
     order = np.lexsort((ends, starts, streams, devices))
     starts, ends, devices, streams = starts[order], ends[order], devices[order], streams[order]

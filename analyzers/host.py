@@ -4,13 +4,14 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from .activities import NONE, Activities, Ints, Mask
 from .breakdown import Coverage, NameTime, name_times
 from .calls import Calls, launched_by
 from .gaps import Gaps, Idle, Waits, gaps, idle
-from .intervals import EMPTY, Intervals, covered_before, together, union, without
+from .intervals import EMPTY, Intervals, covered_before, length, together, union, without
 from .launches import LaunchCost, launch_costs
 from .nesting import MODULE, OPERATOR, PUSH_POP, HostRanges, Nest, innermost, main_threads, nearest, nest
 from .projection import Launched, Projection, project
@@ -149,7 +150,15 @@ class Host:
         names = (list(self.calls.names) if self.calls else [], list(self.ranges.push_pop.names) if self.ranges else [])
         within = self._open_ranges(thread, found.middle)
         waits = self._waits(found, thread, launched[found.next], self.call[rows], self.work.start[rows])
-        return idle(found, launched[found.next], call, within, names, waits)
+        told = idle(found, launched[found.next], call, within, names, waits)
+        edges_ns = int(self.work.end[rows].max() - self.work.start[rows].min()) - length(cover.busy) - told.idle_ns
+        return (
+            told
+            if not edges_ns
+            else msgspec.structs.replace(  # work without length begins or ends the span
+                told, idle_ns=told.idle_ns + edges_ns, unknown_ns=told.unknown_ns + edges_ns
+            )
+        )
 
     def _waits(self, found: Gaps, thread: Ints, launched: Ints, call: Ints, starts: Ints) -> Waits:
         """What the launching threads did in gaps before they launched; `call` and `starts` are of the device's work."""

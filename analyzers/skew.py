@@ -110,7 +110,7 @@ def skew(workers: list[Worker]) -> Skew | None:
     workers = sorted(workers, key=lambda worker: worker.place)
     keys = _matched(workers)
     starts, offsets, spreads = _aligned(workers, keys)
-    last = np.argmax(starts, axis=1) if len(keys) else np.empty(0, dtype=np.int64)
+    last = _last(starts)
     waits = starts.max(axis=1, keepdims=True) - starts if len(keys) else starts
     ends = np.array([[worker.communication[key][1] for worker in workers] for key in keys], dtype=np.int64)
     if len(keys):
@@ -136,6 +136,14 @@ def skew(workers: list[Worker]) -> Skew | None:
         collectives=len(keys),
         steps=_step_skews(workers),
     )
+
+
+def _last(starts: Ints) -> Ints:
+    """Which rank started each collective last; `NONE` where two or more did at once."""
+    if not len(starts):
+        return np.empty(0, dtype=np.int64)
+    together = (starts == starts.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    return np.where(together, NONE, np.argmax(starts, axis=1))
 
 
 def _matched(workers: list[Worker]) -> list[tuple[int, str, int]]:
