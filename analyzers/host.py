@@ -14,7 +14,7 @@ from .gaps import Gaps, Idle, Waits, gaps, idle
 from .intervals import EMPTY, Intervals, covered_before, length, together, union, without
 from .launches import LaunchCost, launch_costs
 from .nesting import MODULE, OPERATOR, PUSH_POP, HostRanges, Nest, innermost, main_threads, nearest, nest
-from .projection import Launched, Projection, project
+from .projection import Begun, Launched, Projection, owners, project
 from .steps import StepTime, step_at, step_times, steps_of
 
 DATA = (
@@ -41,8 +41,8 @@ class Host:
     work: Activities
     calls: Calls | None
     ranges: HostRanges | None
-    begun: Launched | None = None
-    """For each activity when and where the operator began that the source names for it, for those without a call."""
+    begun: Begun | None = None
+    """The operators that the source names for activities."""
 
     @cached_property
     def call(self) -> Ints:
@@ -66,14 +66,22 @@ class Host:
 
     @cached_property
     def asked(self) -> Launched:
-        """As `launched`; where no call was recorded, when and where the operator began that asked for the work."""
+        """As `launched`; else when and where the operator began that the source names for the work.
+
+        That is, where no call was recorded, or where its thread was in no range and that operator was open.
+        """
         if self.begun is None:
             return self.launched
-        known = self.launched.thread != NONE
+        mine, theirs = self.launched, self.begun
+        instead = theirs.thread != NONE
+        if self.ranges is not None and self.nested is not None:
+            inside = owners(mine, self.ranges.push_pop, self.nested).direct != NONE
+            was_open = (theirs.time <= mine.time) & (mine.time < theirs.until)
+            instead &= (mine.thread == NONE) | (~inside & was_open)
         return Launched(
             duration=self.work.duration,
-            thread=np.where(known, self.launched.thread, self.begun.thread),
-            time=np.where(known, self.launched.time, self.begun.time),
+            thread=np.where(instead, theirs.thread, mine.thread),
+            time=np.where(instead, theirs.time, mine.time),
         )
 
     @cached_property

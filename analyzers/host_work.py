@@ -13,7 +13,7 @@ from .host import Host
 from .intervals import union, without
 from .kinds import COMMUNICATION
 from .nesting import OPERATOR, HostRanges
-from .projection import Launched
+from .projection import Begun
 
 COLLECTIVE = r"^(?:nccl|gloo|ucc|mpi|xccl|hccl):"
 """Names of the ranges that are whole collectives; c10d's own operators only start them and wait."""
@@ -50,7 +50,7 @@ def processor(ranges: HostRanges) -> Host:
         label=code.astype(np.int32),
         labels=tuple(labels),
     )
-    return Host(work, None, ranges, Launched(duration=work.duration, thread=of_thread, time=begin))
+    return Host(work, None, ranges, Begun(duration=work.duration, thread=of_thread, time=begin, until=end))
 
 
 def _outermost(start: Ints, end: Ints, rows: Ints) -> Ints:

@@ -6,6 +6,8 @@ autograd's may not, the process's main thread decides by time; that part is told
 while a range of the main thread is open (`backward` is one that waits for autograd) counts in that range's inclusive
 time, by time too. Durations are summed, so that work which overlaps counts each.
 
+Operators and modules are what their thread did: nothing is theirs by time.
+
 PyTorch's ranges carry autograd's number: a backward function's `seq = N` is that of the forward operator that made it.
 So each range also has the GPU time of the backward of what it did forward.
 """
@@ -67,6 +69,13 @@ class Launched:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Begun(Launched):
+    """Device work with the operator that the source names for it: its thread, when it began, and when it ended."""
+
+    until: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
 class Owners:
     """For each piece of work the row of its range, on the launching thread and on the process's main thread."""
 
@@ -98,9 +107,10 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
     owned = owners(launched, ranges, nested)
     owner = owned.owner
     weigh = launched.duration
-    exclusive = _exclusive(owner, weigh, ranges, nested)
+    exclusive = _exclusive(owned, weigh, ranges, nested)
     direct = _with_children(_sums(owned.direct, weigh, len(ranges)), nested.parent)
     by_time = _with_children(_sums(owned.by_time, weigh, len(ranges)), nested.parent)
+    by_time[ranges.has_style(OPERATOR, MODULE)] = 0
     backward = _backward(ranges, nested, direct)
     known = launched.thread != NONE
     return Projection(
@@ -119,15 +129,16 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
     )
 
 
-def _exclusive(owner: Ints, weigh: Ints, ranges: Ranges, nested: Nest) -> Ints:
+def _exclusive(owned: Owners, weigh: Ints, ranges: Ranges, nested: Nest) -> Ints:
     """Each range's own time, with ranges of other styles within it."""
     if not ranges.styles:
-        return _sums(owner, weigh, len(ranges))
+        return _sums(owned.owner, weigh, len(ranges))
     found = np.zeros(len(ranges), dtype=np.int64)
     for styles in ((OPERATOR,), (MODULE,), (PUSH_POP, ANNOTATION, STEP)):
         mine = ranges.has_style(*styles)
         if mine.any():
             rows = nearest(nested.parent, mine)
+            owner = owned.owner if ANNOTATION in styles else owned.direct
             found += _sums(np.where(owner >= 0, rows[owner], NONE), weigh, len(ranges))
     return found
 

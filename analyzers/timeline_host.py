@@ -12,7 +12,7 @@ from .host import Host
 from .host_columns import Numbers, coded, ints, ranges_in
 from .nesting import OPERATOR, HostRanges
 from .operators import SHAPES
-from .projection import Launched
+from .projection import Begun
 from .timeline import Timeline
 
 START_END = "startend"
@@ -66,8 +66,8 @@ def _with_processes(work: Activities, calls: Calls | None) -> Activities:
     return replace(work, process=np.where(hit, processes[order[at]], work.process))
 
 
-def _begun(part: Timeline, work: Activities, numbers: Numbers) -> Launched | None:
-    """When and where the operators began whose External ids device work carries; None where it carries none."""
+def _begun(part: Timeline, work: Activities, numbers: Numbers) -> Begun | None:
+    """The operators whose External ids device work carries; None where it carries none."""
     rows, ops = part.activities, part.ops
     rows = rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "sync"))
     asked, ids = ints(rows, "external"), ints(ops, "external")
@@ -77,10 +77,11 @@ def _begun(part: Timeline, work: Activities, numbers: Numbers) -> Launched | Non
     order = known[np.argsort(ids[known], kind="stable")]
     at = np.minimum(np.searchsorted(ids[order], asked), len(order) - 1)
     hit = (ids[order[at]] == asked) & (asked != NONE)
-    return Launched(
+    return Begun(
         duration=work.duration,
         thread=np.where(hit, numbers.threads(ops)[order[at]], NONE),
         time=np.where(hit, ints(ops, "start")[order[at]], NONE),
+        until=np.where(hit, ints(ops, "end")[order[at]], NONE),
     )
 
 

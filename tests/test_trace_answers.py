@@ -467,11 +467,26 @@ def test_operators_of_the_odd_cases_have_the_device_time_that_their_project_stat
     stated = {
         "self_time": {"aten::mat_mul": (20 + 16, 16), "aten::mm": (20, 20)},
         "all_categories": {"aten::to": (0, 0), "aten::nll_loss_backward": (30, 30)},
+        "top_level_runtime": {"aten::mm": (0, 0)},  # launched by a thread that is in no operator
+        "group_by_kernel_columns": {"op1": (15 + 10 + 13, 38), "op2": (17, 17)},  # found by their External ids
     }
     for name, wanted in stated.items():
         rank = only(answers(read_trace(fixtures / "odd" / f"kineto_test_{name}_0.json")))
         found = {row.name: us(row, "device_total_ns", "device_self_ns") for row in rank.operators if row.name in wanted}
         assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("worker", "computing", "overlapping", "communicating", "other"), [(0, 47, 74, 35, 0), (1, 36, 64, 34, 12)]
+)
+def test_computing_and_communication_of_the_odd_cpu_case_are_what_its_project_states(
+    fixtures: Path, worker: int, computing: int, overlapping: int, communicating: int, other: int
+) -> None:
+    rank = only(answers(read_trace(fixtures / "odd" / f"kineto_test_distributed_gloo_cpu_{worker}.json")))
+    parts = ("compute_ns", "comm_overlapped_ns", "comm_exposed_ns", "idle_ns")
+    assert rank.processor is not None
+    assert us(rank.processor, *parts) == (computing + overlapping, overlapping, communicating, other)
+    assert sum(row.count for row in rank.communication) == 5
 
 
 def test_modules_of_the_odd_case_are_those_that_its_project_states(fixtures: Path) -> None:
