@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from .activities import NONE, Ints
+from .activities import NONE, Ints, Label
 from .host import Host
 from .kinds import COMMUNICATION
 from .nesting import main_threads
@@ -105,8 +105,8 @@ def _follow(host: Host, by_end: Ints, waits: "_Waits", walk: _Walk, at: int) -> 
     work, ends = host.work, host.work.end[by_end]
     while at >= 0 and walk.now > walk.begin:
         row = int(by_end[at])
-        kind = _kind(work.labels[work.label[row]].kind, kernel=bool(work.is_kernel[row]))
-        walk.back_to(int(work.start[row]), kind, work.labels[work.label[row]].name)
+        label = work.labels[work.label[row]]
+        walk.back_to(int(work.start[row]), _kind(label), label.name)
         before = int(np.searchsorted(ends, walk.now, side="right")) - 1
         before = min(before, at - 1)
         call = int(host.call[row])
@@ -166,10 +166,10 @@ class _Waits:
         return int(calls.start[row]), int(calls.end[row]), calls.names[calls.name[row]]
 
 
-def _kind(kind: str, *, kernel: bool) -> str:
-    if kind == COMMUNICATION:
+def _kind(label: Label) -> str:
+    if label.kind == COMMUNICATION:
         return "communication"
-    return "compute" if kernel else "memory"
+    return "compute" if label.what in ("kernel", "graph") else "memory"
 
 
 def _told(walk: _Walk, process: int, device: int, number: int, span_ns: int) -> CriticalPath:

@@ -153,10 +153,13 @@ def nearest(parent: Ints, mask: Mask) -> Ints:
     """For each row itself if `mask` has it, else the innermost around it that `mask` has; `NONE` without one."""
     if mask.all():
         return np.arange(len(parent), dtype=np.int64)
-    found: list[int] = []
-    for row, (above, mine) in enumerate(zip(parent.tolist(), mask.tolist(), strict=True)):
-        found.append(row if mine else found[above] if above >= 0 else NONE)
-    return np.array(found, dtype=np.int64)
+    found = np.where(mask, np.arange(len(parent), dtype=np.int64), parent)
+    pending = np.flatnonzero((found >= 0) & ~mask[found])
+    while len(pending):  # those around have gone ahead meanwhile: each round doubles the way
+        found[pending] = found[found[pending]]
+        rest = found[pending]
+        pending = pending[(rest >= 0) & ~mask[rest]]
+    return found
 
 
 def within(parent: Ints, mask: Mask) -> Mask:
