@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.analyzers.kineto.read import read_trace
@@ -83,6 +83,7 @@ def overlaps(path: Path) -> list[tuple[Any, ...]]:
     return found
 
 
+@settings(deadline=None, max_examples=80)
 @given(events())
 def test_what_is_written_reads_back_equal_and_no_slices_of_a_track_cross(
     tmp_path_factory: pytest.TempPathFactory, raw: list[dict[str, Any]]

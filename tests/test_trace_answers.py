@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_events import AUTOGRAD, GEMM, MAIN, NCCL, Event, call, kernel, launched, note, on_host, op, report_of
 
@@ -383,6 +383,7 @@ def events_of(rows: list[tuple[str, int, int, int, int]]) -> list[Event]:
     return found
 
 
+@settings(deadline=None, max_examples=60)
 @given(rows=EVENTS, order=st.randoms(use_true_random=False))
 def test_parts_sum_to_the_whole_unions_are_no_more_than_sums_and_the_order_of_events_means_nothing(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int, int, int, int]], order: Any
