@@ -166,6 +166,7 @@ def test_parts_sum_to_the_span_union_is_no_more_than_the_sum_and_the_order_of_ro
         ("nvjet_sm100_tst_128x256", "bf16"),
         (FP8, "fp8"),
         ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n", "fp8"),
+        ("_ZN2ck16tensor_operation6device37kernel_batched_gemm_xdlops_SG_SG_NS7_IS8_S8_Lb0EEES19_SG_N", None),
         ("triton_tem_fused_mm_3", None),
         (NCCL, None),
     ],
