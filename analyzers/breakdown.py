@@ -18,7 +18,6 @@ from .doubts import doubts
 from .findings import Finding
 from .intervals import Intervals, length, together, union
 from .operators import OperatorTime, operator_times
-from .recipe_proof import RecipeProof
 from .timeline import Source, Timeline
 
 _DURATION_BITS = 42
@@ -84,8 +83,6 @@ class TimelineReport(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["stepscope.timeline/1"] = "stepscope.timeline/1"
     ranks: list[RankTime]
     findings: list[Finding]
-    precision: RecipeProof | None = None
-    """Of traces with operators: what ran in which precision, and the verdict on the run's recipe."""
 
 
 class Coverage(NamedTuple):
@@ -100,6 +97,8 @@ class Coverage(NamedTuple):
     """All kernels."""
     busy: Intervals
     """Kernels, copies and sets."""
+    communication: Intervals
+    """Kernels of communication, hidden or not."""
 
 
 def breakdown(timeline: Timeline) -> TimelineReport:
@@ -140,9 +139,7 @@ def _rank(timeline: Timeline, source: Source) -> RankTime:
 def device_time(work: Activities, device: int, name: str | None, cover: Coverage) -> DeviceTime:
     """The time of one device; `work` is all that ran on it, at least one activity, and `cover` its coverage."""
     span_ns = int(work.end.max() - work.start.min())
-    compute_ns, kernels_ns, busy_ns = length(cover.compute), length(cover.kernels), length(cover.busy)
-    communication = work.is_communication
-    communication_ns = length(union(work.start[communication], work.end[communication]))
+    compute_ns, kernels_ns, busy_ns, communication_ns = map(length, cover)
     comm_exposed_ns = kernels_ns - compute_ns
     durations = work.duration
     named = name_times(work.label, durations, [(entry.name, entry.kind) for entry in work.labels])
@@ -167,11 +164,13 @@ def coverage(work: Activities) -> Coverage:
     is_kernel, is_communication = work.is_kernel, work.is_communication
     is_compute = is_kernel & ~is_communication
     compute = union(work.start[is_compute], work.end[is_compute])
-    kernels = together(compute, union(work.start[is_communication], work.end[is_communication]))
+    communication = union(work.start[is_communication], work.end[is_communication])
+    kernels = together(compute, communication)
     return Coverage(
         compute=compute,
         kernels=kernels,
         busy=together(kernels, union(work.start[~is_kernel], work.end[~is_kernel])),
+        communication=communication,
     )
 
 

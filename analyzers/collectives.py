@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from .activities import Activities
 from .breakdown import name_times
@@ -22,6 +23,7 @@ COLLECTIVES: tuple[tuple[str, str], ...] = (
 """Collective → pattern over the lower-cased name, tried in this order. RCCL's `Generic` kernel says none of them."""
 
 _COMPILED = tuple((collective, re.compile(pattern)) for collective, pattern in COLLECTIVES)
+Names = npt.NDArray[np.object_]
 OTHER = "unnamed"
 """Of kernels that do many, as RCCL's generic one."""
 
@@ -58,15 +60,21 @@ class Sizes(NamedTuple):
     bytes: int
 
 
-def collective_times(work: Activities, sizes: dict[str, Sizes]) -> list[CollectiveTime]:
-    """Largest time first, then by name."""
+def collective_names(work: Activities) -> Names:
+    """The collective of each activity, told from its name alone; what is none is `OTHER`."""
+    found: Names = np.array([collective_of(entry.name) for entry in work.labels], dtype=object)
+    return found[work.label] if len(found) else np.empty(0, dtype=object)
+
+
+def collective_times(work: Activities, called: Names, sizes: dict[str, Sizes]) -> list[CollectiveTime]:
+    """Largest time first, then by name; `called` is the collective of each activity."""
     mine = work.is_communication
-    names = sorted({collective_of(entry.name) for entry in work.labels})
-    code = np.array([names.index(collective_of(entry.name)) for entry in work.labels], dtype=np.int32)
     if not mine.any():
         return []
+    names, code = np.unique(called[mine].astype(str), return_inverse=True)
+    keys = [(name, "communication") for name in names.tolist()]
     found = []
-    for row in name_times(code[work.label[mine]], work.duration[mine], [(name, "communication") for name in names]):
+    for row in name_times(code.astype(np.int32), work.duration[mine], keys):
         size = sizes.get(row.name)
         matches = size is not None and size.calls == row.count and row.total_ns > 0
         found.append(

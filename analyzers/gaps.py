@@ -1,8 +1,10 @@
 """Why a device stood idle: each gap in its busy time with what the host was doing, and who was late.
 
 A gap ends with a piece of work, and that was launched by a thread. The part of a gap before the launch call began is
-the host's: it had not asked yet. The rest is the launch's own latency, or waiting for another stream or device. What
-the thread was doing is told at the middle of the gap: the API call it was in, and the innermost NVTX range.
+the host's: it had not asked yet. That part is split by what the thread was in: first ranges that load data, then
+communication, then waiting for the device. The rest is the launch's own latency, or waiting for another stream or
+device. What the thread was doing is told at the middle of the gap: the API call it was in, and the innermost range that
+somebody named.
 """
 
 from dataclasses import dataclass
@@ -29,18 +31,40 @@ class GapCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """A device's idle time. `idle_ns = before_launch_ns + after_launch_ns + unknown_ns`."""
+    """A device's idle time. `idle_ns = before_launch_ns + after_launch_ns + unknown_ns`, and
+    `before_launch_ns = host_bound_ns + synchronisation_ns + communication_ns + data_ns`."""
 
     idle_ns: int
     gaps: int
     before_launch_ns: int
     """While the work that ended the gap had not been launched."""
+    host_bound_ns: int
+    """The part of `before_launch_ns` that none of the next three explains: the host was busy with something else."""
+    synchronisation_ns: int
+    """The part in calls that wait for the device, or all that follows one that was open when the gap began: the host
+    had waited until the device ran dry."""
+    communication_ns: int
+    """The part in which the launching thread communicated, or waited for it."""
+    data_ns: int
+    """The part in which it waited for its data."""
     after_launch_ns: int
     """Between launch and start: latency, or waiting for something else."""
+    in_graph_ns: int
+    """The part of `after_launch_ns` between kernels of one launch of a graph, which may be the tracing's own doing."""
     unknown_ns: int
     """Ended by work whose launch was not recorded."""
     causes: list[GapCause] | None
     """Largest first, of gaps ended by work whose launch is known; None where no API calls were recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """What the launching thread did in each gap before it launched, and the part within a graph, ns a gap."""
+
+    data: Ints
+    communication: Ints
+    synchronisation: Ints
+    in_graph: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +91,9 @@ def gaps(busy: Intervals, starts: Ints, launched: Ints) -> Gaps:
     return Gaps(start=busy[:-1, 1], end=ends, next=order[np.searchsorted(starts[order], ends)])
 
 
-def idle(found: Gaps, launched: Ints, call: Ints | None, within: Ints, names: tuple[list[str], list[str]]) -> Idle:
+def idle(
+    found: Gaps, launched: Ints, call: Ints | None, within: Ints, names: tuple[list[str], list[str]], waits: Waits
+) -> Idle:
     """What the gaps come to; `launched` is when the work after each was launched (`NONE`: unknown).
 
     `call` and `within` are codes into the two lists of `names`, of calls and of ranges, for each gap; `NONE` in none.
@@ -77,11 +103,19 @@ def idle(found: Gaps, launched: Ints, call: Ints | None, within: Ints, names: tu
     known: Mask = launched != NONE
     before = np.where(known, np.clip(launched - found.start, 0, length), 0)
     unknown_ns = int(length[~known].sum())
+    data_ns, communication_ns, synchronisation_ns = (
+        int(part[known].sum()) for part in (waits.data, waits.communication, waits.synchronisation)
+    )
     return Idle(
         idle_ns=int(length.sum()),
         gaps=len(length),
         before_launch_ns=int(before.sum()),
+        host_bound_ns=int(before.sum()) - data_ns - communication_ns - synchronisation_ns,
+        synchronisation_ns=synchronisation_ns,
+        communication_ns=communication_ns,
+        data_ns=data_ns,
         after_launch_ns=int((length - before)[known].sum()),
+        in_graph_ns=int(waits.in_graph[known].sum()),
         unknown_ns=unknown_ns,
         causes=None if call is None else _causes(found.start[known], length[known], call[known], within[known], names),
     )

@@ -59,6 +59,12 @@ def shared(left: Intervals, right: Intervals) -> Intervals:
     return _kept(edges, in_left & in_right)
 
 
+def without(left: Intervals, right: Intervals) -> Intervals:
+    """What `left` covers and `right` does not."""
+    edges, in_left, in_right = _cells(left, right)
+    return _kept(edges, in_left & ~in_right)
+
+
 def _cells(left: Intervals, right: Intervals) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
     """All edges in order, and for each cell between two neighbours whether either set covers it."""
     edges = np.unique(np.concatenate((left.ravel(), right.ravel())))

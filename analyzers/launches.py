@@ -52,3 +52,40 @@ def launch_costs(
             )
         )
     return sorted(found, key=lambda row: (-row.total_ns, row.call))
+
+
+class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of one device that was launched and had not begun."""
+
+    device: int
+    most: int
+    mean: float
+    """Over time, from the first launch to the last start."""
+    empty_pct: float
+    """Share of that time with nothing waiting: the device runs what was just launched, or stands idle."""
+    latency_median_ns: float
+    """From the beginning of the launch call to the start of the work."""
+    latency_p95_ns: float
+
+
+def queue_depth(device: int, launched: Ints, begins: Ints) -> QueueDepth | None:
+    """`launched` is when the call of each piece of work began (`NONE`: not recorded); None without any."""
+    known = launched != NONE
+    launched, begins = launched[known], begins[known]
+    if not len(launched):
+        return None
+    times = np.concatenate((launched, np.maximum(begins, launched)))
+    change = np.concatenate((np.ones(len(launched), np.int64), -np.ones(len(launched), np.int64)))
+    order = np.lexsort((-change, times))
+    times, depth = times[order], np.cumsum(change[order])
+    spent = np.diff(times)
+    whole = int(spent.sum())
+    latency = np.maximum(begins - launched, 0)
+    return QueueDepth(
+        device=device,
+        most=int(depth.max()),
+        mean=float((depth[:-1] * spent).sum() / whole) if whole else float(len(launched)),
+        empty_pct=100 * int(spent[depth[:-1] == 0].sum()) / whole if whole else 0.0,
+        latency_median_ns=float(np.median(latency)),
+        latency_p95_ns=float(np.percentile(latency, 95)),
+    )

@@ -12,7 +12,10 @@ import numpy as np
 
 from .activities import NONE, Codes, Ints, Mask
 
-_BACKWARD = re.compile(r"Backward\d*(?:_\w+)?$|^autograd::engine|AccumulateGrad$")
+PUSH_POP, OPERATOR, MODULE, ANNOTATION, STEP = "pushpop", "operator", "module", "annotation", "step"
+"""Styles of ranges that belong to a thread."""
+
+_BACKWARD = r"(?:Backward\d*(?:_\w+)?$|^autograd::engine|AccumulateGrad$)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,8 @@ class Ranges:
     names: tuple[str, ...]
     sequence: Ints
     """Autograd's number in PyTorch's ranges (`seq = 12`); `NONE` elsewhere."""
+    styles: tuple[str, ...] = ()
+    """What each of the names is a name of; empty: all of push/pop ranges."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -39,15 +44,44 @@ class Ranges:
         edges = [*first.tolist(), len(self)]
         return {thread: slice(*edges[at : at + 2]) for at, thread in enumerate(known.tolist())}
 
+    def style(self, code: int) -> str:
+        """What the name `code` is a name of."""
+        return self.styles[code] if self.styles else PUSH_POP
+
+    def has_style(self, *styles: str) -> Mask:
+        """Ranges of the styles."""
+        of_name = np.array([self.style(code) in styles for code in range(len(self.names))], dtype=bool)
+        return of_name[self.name] if len(of_name) else np.zeros(0, dtype=bool)
+
+    def is_named(self, pattern: str) -> Mask:
+        """Ranges whose name has `pattern` in it."""
+        sought = re.compile(pattern)
+        of_name = np.array([bool(sought.search(name)) for name in self.names], dtype=bool)
+        return of_name[self.name] if len(of_name) else np.zeros(0, dtype=bool)
+
     @cached_property
     def is_backward(self) -> Mask:
         """Ranges of autograd's backward functions, by their name."""
-        of_name = np.array([bool(_BACKWARD.search(name)) for name in self.names], dtype=bool)
-        return of_name[self.name] if len(of_name) else np.zeros(0, dtype=bool)
+        return self.is_named(_BACKWARD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRanges:
+    """Ranges by what they belong to: a thread, or (NVTX's start/end ranges) a process."""
+
+    push_pop: Ranges
+    start_end: Ranges
 
 
 def sorted_ranges(
-    *, start: Ints, end: Ints, thread: Ints, name: Codes, names: tuple[str, ...], sequence: Ints
+    *,
+    start: Ints,
+    end: Ints,
+    thread: Ints,
+    name: Codes,
+    names: tuple[str, ...],
+    sequence: Ints,
+    styles: tuple[str, ...] = (),
 ) -> Ranges:
     """Ranges in any order, put in order."""
     order = np.lexsort((sequence, name, -end, start, thread))
@@ -58,6 +92,7 @@ def sorted_ranges(
         name=name[order],
         names=names,
         sequence=sequence[order],
+        styles=styles,
     )
 
 
@@ -112,6 +147,24 @@ def innermost(ranges: Ranges, parent: Ints, thread: int, times: Ints) -> Ints:
         rest = found[pending]
         pending = pending[(rest >= 0) & (ranges.end[np.maximum(rest, 0)] <= times[pending])]
     return found
+
+
+def nearest(parent: Ints, mask: Mask) -> Ints:
+    """For each row itself if `mask` has it, else the innermost around it that `mask` has; `NONE` without one."""
+    if mask.all():
+        return np.arange(len(parent), dtype=np.int64)
+    found = np.where(mask, np.arange(len(parent), dtype=np.int64), parent)
+    pending = np.flatnonzero((found >= 0) & ~mask[found])
+    while len(pending):  # those around have gone ahead meanwhile: each round doubles the way
+        found[pending] = found[found[pending]]
+        rest = found[pending]
+        pending = pending[(rest >= 0) & ~mask[rest]]
+    return found
+
+
+def within(parent: Ints, mask: Mask) -> Mask:
+    """Rows that `mask` has, and all within them."""
+    return nearest(parent, mask) >= 0
 
 
 def main_threads(ranges: Ranges) -> dict[int, int]:

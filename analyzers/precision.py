@@ -15,7 +15,7 @@ PRECISIONS: tuple[tuple[str, str], ...] = (
     ("tf32", r"tf32|tensorop_s1688gemm|(?:ampere|sm80)_s1688gemm"),
     ("fp16", r"fp16|(?<![a-z])f16|float16|half|h\d*gemm|hmma|h884|nvjet_(?:sm\d+_)?hh?[sth]|cijk_.*_(?:hhs|hss|hb)_"),
     ("fp64", r"dgemm|f64|nvjet_(?:sm\d+_)?d|cijk_.*_db_"),
-    ("int8", r"i\d+gemm|int8|(?<![a-z])s8(?![0-9])|imma"),
+    ("int8", r"i\d+gemm|int8|^(?!_z).*(?<![a-z])s8(?![0-9])|imma"),
     ("fp32", r"sgemm|simt|ffma|f32f32|gemmsn|<float|, float|nvjet_(?:sm\d+_)?s|cijk_.*_sb_"),
 )
 """Precision → pattern over the lower-cased name, tried in this order; FP8 and FP4 are kinds of their own (`kinds`)."""

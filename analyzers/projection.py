@@ -6,6 +6,8 @@ autograd's may not, the process's main thread decides by time; that part is told
 while a range of the main thread is open (`backward` is one that waits for autograd) counts in that range's inclusive
 time, by time too. Durations are summed, so that work which overlaps counts each.
 
+Operators and modules are what their thread did: nothing is theirs by time.
+
 PyTorch's ranges carry autograd's number: a backward function's `seq = N` is that of the forward operator that made it.
 So each range also has the GPU time of the backward of what it did forward.
 """
@@ -16,7 +18,7 @@ import msgspec
 import numpy as np
 
 from .activities import NONE, Ints
-from .nesting import Nest, Ranges, innermost, main_threads
+from .nesting import ANNOTATION, MODULE, OPERATOR, PUSH_POP, STEP, Nest, Ranges, innermost, main_threads, nearest
 from .windows import LaunchTimes, launch_times, twice, windows_of
 
 
@@ -25,14 +27,15 @@ class RangeTime(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     style: str
-    """`pushpop`, or `startend` for ranges that belong to no thread."""
+    """`pushpop`, `annotation`, `step`, `module`, `operator`; or `startend` for ranges that belong to no thread."""
     count: int
     host_ns: int
     """On the host, summed; within another of its name it counts in that one alone."""
     inclusive_ns: int
     """GPU time of what was launched in it."""
     exclusive_ns: int | None
-    """Without what ranges within it launched; None for start/end ranges, which do not nest."""
+    """Without what ranges of its style within it launched (push/pop ranges, annotations and steps are one style here);
+    None for start/end ranges, which do not nest."""
     by_time_ns: int
     """The part of `inclusive_ns` that another thread launched while the range was open, told by time alone."""
     backward_ns: int | None
@@ -64,6 +67,13 @@ class Launched:
     """As in `Ranges.thread`; `NONE` where the launch was not recorded."""
     time: Ints
     """When the launch call began; anything where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Launched):
+    """Device work with the operator that the source names for it: its thread, when it began, and when it ended."""
+
+    until: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +109,7 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
     owner = owned.owner
     weigh = launched.duration
     known = launched.thread != NONE
-    exclusive = _sums(ranges.name[owner[owner >= 0]].astype(np.int64), weigh[owner >= 0], len(ranges.names))
+    exclusive = _sums(ranges.name.astype(np.int64), _exclusive(owned, weigh, ranges, nested), len(ranges.names))
     by_name = _by_name(launched, ranges, nested, exclusive)
     return Projection(
         gpu_ns=int(weigh.sum()),
@@ -112,6 +122,20 @@ def project(launched: Launched, ranges: Ranges, start_end: Ranges, nested: Nest)
             key=lambda row: (-row.inclusive_ns, -row.host_ns, row.name),
         ),
     )
+
+
+def _exclusive(owned: Owners, weigh: Ints, ranges: Ranges, nested: Nest) -> Ints:
+    """Each range's own time, with ranges of other styles within it."""
+    if not ranges.styles:
+        return _sums(owned.owner, weigh, len(ranges))
+    found = np.zeros(len(ranges), dtype=np.int64)
+    for styles in ((OPERATOR,), (MODULE,), (PUSH_POP, ANNOTATION, STEP)):
+        mine = ranges.has_style(*styles)
+        if mine.any():
+            rows = nearest(nested.parent, mine)
+            owner = owned.owner if ANNOTATION in styles else owned.direct
+            found += _sums(np.where(owner >= 0, rows[owner], NONE), weigh, len(ranges))
+    return found
 
 
 def _sums(rows: Ints, weights: Ints, count: int) -> Ints:
@@ -187,6 +211,7 @@ def _by_name(launched: Launched, ranges: Ranges, nested: Nest, exclusive: Ints) 
         for name, time_ns in twice(windows, main, of_process).items():
             doubled[name] += time_ns
     timed = _sums(windows.name, by_time, size) - doubled
+    timed[ranges.name[ranges.has_style(OPERATOR, MODULE)]] = 0
     inclusive = _sums(windows.name, direct, size) + timed
     counts = np.bincount(ranges.name, minlength=size).tolist()
     host = _sums(windows.name, windows.end - windows.start, size)
@@ -194,7 +219,7 @@ def _by_name(launched: Launched, ranges: Ranges, nested: Nest, exclusive: Ints) 
     return [
         RangeTime(
             name=name,
-            style="pushpop",
+            style=ranges.style(code),
             count=counts[code],
             host_ns=int(host[code]),
             inclusive_ns=int(inclusive[code]),

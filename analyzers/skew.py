@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from .activities import NONE, Activities, Ints, Mask
-from .collectives import collective_of
+from .collectives import Names
 from .steps import StepTime
 
 
@@ -84,17 +84,20 @@ class Worker:
     """Whether it has communication kernels of any kind."""
 
 
-def communication_of(work: Activities, mine: Mask, step: Ints) -> dict[tuple[int, str, int], tuple[int, int]]:
-    """The collectives of one rank by what finds them on another. Sends and receives are of few ranks, and left out."""
-    names = [collective_of(entry.name) for entry in work.labels]
-    shared = np.array([name != "SendRecv" for name in names], dtype=bool)
+def communication_of(
+    work: Activities, called: Names, mine: Mask, step: Ints
+) -> dict[tuple[int, str, int], tuple[int, int]]:
+    """The collectives of one rank by what finds them on another; `called` is the collective of each activity.
+
+    Sends and receives are of few ranks, and left out.
+    """
     rows = np.flatnonzero(mine & work.is_communication)
-    rows = rows[shared[work.label[rows]]] if len(rows) else rows
+    rows = rows[called[rows] != "SendRecv"]
     rows = rows[np.lexsort((work.end[rows], work.start[rows]))]
     seen: dict[tuple[int, str], int] = {}
     found = {}
     for row in rows.tolist():
-        key = (int(step[row]), names[work.label[row]])
+        key = (int(step[row]), str(called[row]))
         found[(*key, seen.get(key, 0))] = (int(work.start[row]), int(work.end[row]))
         seen[key] = seen.get(key, 0) + 1
     return found
@@ -107,7 +110,7 @@ def skew(workers: list[Worker]) -> Skew | None:
     workers = sorted(workers, key=lambda worker: worker.place)
     keys = _matched(workers)
     starts, offsets, spreads = _aligned(workers, keys)
-    last = np.argmax(starts, axis=1) if len(keys) else np.empty(0, dtype=np.int64)
+    last = _last(starts)
     waits = starts.max(axis=1, keepdims=True) - starts if len(keys) else starts
     ends = np.array([[worker.communication[key][1] for worker in workers] for key in keys], dtype=np.int64)
     if len(keys):
@@ -133,6 +136,14 @@ def skew(workers: list[Worker]) -> Skew | None:
         collectives=len(keys),
         steps=_step_skews(workers),
     )
+
+
+def _last(starts: Ints) -> Ints:
+    """Which rank started each collective last; `NONE` where two or more did at once."""
+    if not len(starts):
+        return np.empty(0, dtype=np.int64)
+    together = (starts == starts.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    return np.where(together, NONE, np.argmax(starts, axis=1))
 
 
 def _matched(workers: list[Worker]) -> list[tuple[int, str, int]]:

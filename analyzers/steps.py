@@ -13,7 +13,7 @@ import numpy as np
 from .activities import NONE, Ints
 from .breakdown import Coverage
 from .intervals import covered_before
-from .nesting import Ranges
+from .nesting import MODULE, OPERATOR, STEP, Ranges
 
 _STEP = re.compile(
     r"(?:profilerstep|(?:train(?:ing)?|global)?[ _.-]?(?:step|iter(?:ation)?)|batch)[ _#:=.-]*\d*", re.IGNORECASE
@@ -35,6 +35,8 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """GPU time of what was launched in it, summed."""
     span_ns: int
     compute_ns: int
+    comm_overlapped_ns: int
+    """Communication that compute covers; counted inside `compute_ns`."""
     comm_exposed_ns: int
     memory_ns: int
     idle_ns: int
@@ -89,9 +91,15 @@ def is_step(name: str) -> bool:
 def steps_of(ranges: Ranges, process: int) -> Ints:
     """Rows of a process's steps in order of time, none within another.
 
-    Of several families of names (`step`, `ProfilerStep#`) it is the one with most ranges; of equals, the first by name.
+    Of several families of names (`step`, `train_step`) it is the one with most ranges; of equals, the first by name.
+    torch.profiler's own steps come before all of them.
     """
-    named = np.array([is_step(name) for name in ranges.names], dtype=bool)
+    others = [OPERATOR, MODULE]
+    if STEP in ranges.styles and (ranges.has_style(STEP) & (ranges.thread >> 24 == process)).any():
+        others = [style for style in set(ranges.styles) if style != STEP]
+    named = np.array(
+        [ranges.style(code) not in others and is_step(name) for code, name in enumerate(ranges.names)], dtype=bool
+    )
     if not named.any():
         return np.empty(0, dtype=np.int64)
     rows = np.flatnonzero(named[ranges.name] & (ranges.thread >> 24 == process))
@@ -136,7 +144,7 @@ def step_times(
     opens = np.maximum.accumulate(first[busy])
     last = int(end[step == busy[-1]].max())
     edges = np.concatenate((opens, [max(last, int(opens[-1]))]))
-    compute, kernels, whole = (np.diff(covered_before(part, edges)) for part in cover)
+    compute, kernels, whole, communication = (np.diff(covered_before(part, edges)) for part in cover)
     spans = np.diff(edges)
     return [
         StepTime(
@@ -149,6 +157,7 @@ def step_times(
             launched_ns=int(launched[number]),
             span_ns=int(spans[at]),
             compute_ns=int(compute[at]),
+            comm_overlapped_ns=int(communication[at] - kernels[at] + compute[at]),
             comm_exposed_ns=int(kernels[at] - compute[at]),
             memory_ns=int(whole[at] - kernels[at]),
             idle_ns=int(spans[at] - whole[at]),

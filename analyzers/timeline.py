@@ -1,6 +1,6 @@
 """The Timeline: what Kineto traces of any version become. Exports of nsys, which are larger, stay columns (`nsys`).
 
-Six Arrow tables. Times are int64 nanoseconds since the source's own origin (`origin_ns` says which Unix time that is,
+Seven Arrow tables. Times are int64 nanoseconds since the source's own origin (`origin_ns` says which Unix time that is,
 where known), intervals are half-open [start, end). Names are dictionary-encoded strings. A column that the source does
 not have is null, never zero.
 """
@@ -27,6 +27,7 @@ ACTIVITIES = pa.schema(
         pa.field("process", pa.int64()),
         pa.field("graph", pa.int64()),
         pa.field("bytes", pa.int64()),
+        pa.field("external", pa.int64()),  # External id of the operator that launched it
     ]
 )
 """Work on a device. `sync` rows (stream, event, context synchronisation) are no work and count in no sum."""
@@ -52,10 +53,10 @@ RANGES = pa.schema(
         pa.field("start", pa.int64(), nullable=False),
         pa.field("end", pa.int64(), nullable=False),
         pa.field("name", _NAME, nullable=False),
-        pa.field("style", _NAME, nullable=False),  # pushpop, startend, annotation, step
+        pa.field("style", _NAME, nullable=False),  # pushpop, startend, annotation, step, module
     ]
 )
-"""Named spans on the host: NVTX ranges, record_function annotations, ProfilerStep."""
+"""Named spans on the host: NVTX ranges, record_function annotations, ProfilerStep, calls of nn.Modules."""
 
 OPS = pa.schema(
     [
@@ -72,6 +73,26 @@ OPS = pa.schema(
     ]
 )
 """CPU operators."""
+
+COLLECTIVES = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("device", pa.int32()),  # of a kernel; null for calls on the host
+        pa.field("process", pa.int64()),  # of a call on the host, as is its thread
+        pa.field("thread", pa.int64()),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("name", _NAME, nullable=False),
+        pa.field("collective", _NAME),  # as the source calls it
+        pa.field("group", _NAME),  # the process group's name
+        pa.field("group_size", pa.int64()),
+        pa.field("dtype", _NAME),
+        pa.field("in_elements", pa.int64()),  # what one rank hands in
+        pa.field("out_elements", pa.int64()),
+        pa.field("correlation", pa.int64()),  # of a kernel
+    ]
+)
+"""What the source says of collectives, beside the kernels, operators and ranges that they are."""
 
 MEMORY = pa.schema(
     [
@@ -124,9 +145,17 @@ class Timeline:
     launches: pa.Table = field(default_factory=lambda: _empty(LAUNCHES))
     ranges: pa.Table = field(default_factory=lambda: _empty(RANGES))
     ops: pa.Table = field(default_factory=lambda: _empty(OPS))
+    collectives: pa.Table = field(default_factory=lambda: _empty(COLLECTIVES))
     memory: pa.Table = field(default_factory=lambda: _empty(MEMORY))
     counters: pa.Table = field(default_factory=lambda: _empty(COUNTERS))
     findings: tuple[Finding, ...] = ()
+
+    def of_rank(self, rank: int) -> "Timeline":
+        """The part of one rank, without findings."""
+        if len(self.sources) == 1 and self.sources[0].rank == rank:
+            return self
+        tables = {name: (table := getattr(self, name)).filter(pc.equal(table["rank"], rank)) for name in SCHEMAS}
+        return Timeline(sources=tuple(source for source in self.sources if source.rank == rank), **tables)
 
     def check(self) -> None:
         """Assert the invariants: exact schemas, no nulls where none may be, no interval ending before it starts."""
@@ -149,6 +178,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "launches": LAUNCHES,
     "ranges": RANGES,
     "ops": OPS,
+    "collectives": COLLECTIVES,
     "memory": MEMORY,
     "counters": COUNTERS,
 }

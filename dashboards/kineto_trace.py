@@ -1,4 +1,4 @@
-"""`stepscope trace`: where the time of a torch.profiler trace went, in tables."""
+"""`stepscope trace`: where the time of torch.profiler traces went, and why."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,204 +6,117 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from cyclopts import Parameter
 
-from ..record.units import show_count, show_ns, show_pct
+from ..record.errors import ConfigError, UserError, plain_reason
 from .recipe_proof import proof_tables
-from .tables import (
-    Cell,
-    Column,
-    Format,
-    Table,
-    Top,
-    csv_text,
-    first_of,
-    json_text,
-    print_all,
-    print_text,
-    share_pct,
-    terminal,
-)
+from .tables import Format, Top, csv_text, json_text, print_all, print_table, terminal
+from .trace_views import VIEWS, ViewName, cut, without_rank
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from ..analyzers.breakdown import DeviceTime, RankTime, TimelineReport
+    from ..analyzers.timeline import Timeline
+    from ..analyzers.trace_result import TraceReport
 
 
 def trace(
     paths: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
-    top: Top = 15,
+    view: ViewName | None = None,
+    top: Top | None = None,
     format: Format = "table",
+    by_shape: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    perfetto: Path | None = None,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> None:
-    """Say where the time went in torch.profiler (Kineto) traces: per device, by kind and by kernel.
+    """Say where the time of torch.profiler (Kineto) traces went, and why, on one screen.
 
-    Without device activities, as in a CPU run, operators and named ranges stand in for kernels.
+    Without device activities, as in a CPU run, operators stand in for kernels.
 
-    Example: `stepscope trace traces/sample/mxtw`
+    Example: `stepscope trace traces/sample/mxtw --view fsdp`
 
     Parameters
     ----------
     paths
         Traces (.json or .json.gz, one a rank), a run's folder, or a folder with one trace a rank.
+    view
+        Show all of one part instead: devices, steps, idle (by cause), phases (forward, backward, optimizer), kinds and
+        kernels of work, operators, modules, ranges, fsdp (collectives by layer), collectives, launches, memory,
+        path (the critical one), ranks (side by side), precision (of GEMMs, and whether the recipe was kept).
     top
-        Rows to show of the long tables; 0: all.
+        Rows to show of each table; 0: all. CSV and JSON always have all. [default: what fits a screen; all of a view]
     format
-        table; json: everything, as stepscope.timeline/1; csv: all kernels, or operators where there are none.
+        table; csv: the view, else all kernels, or operators without any; json: everything, as stepscope.timeline/1.
+    by_shape
+        Tell operators apart by the shapes of their inputs, where recorded (record_shapes).
+    perfetto
+        Write the traces to this file instead (.json or .json.gz; of several ranks one each, with .rank0 … before the
+        ending), such that ui.perfetto.dev shows them whole: work that overlaps has lanes of its own.
+    force
+        Overwrite the file of --perfetto.
     """
-    from ..analyzers.breakdown import breakdown
     from ..analyzers.kineto.find import find_traces
     from ..analyzers.kineto.read import read_traces
-    from ..analyzers.recipe_proof import manifest_beside, recipe_proof
+    from ..analyzers.trace_answers import answers
 
     with _progress() as progress:
         timeline = read_traces(find_traces(paths), progress)
-    proof = recipe_proof(timeline, manifest_beside(timeline))
-    report = msgspec.structs.replace(breakdown(timeline), precision=proof)
+    if perfetto:
+        _write(timeline, perfetto, force=force)
+        return
+    report = answers(timeline, by_shape=by_shape)
     if format == "json":
         sys.stdout.write(json_text(report))
     elif format == "csv":
-        sys.stdout.write(csv_text(all_names(report)))
+        sys.stdout.write(csv_text(VIEWS[view or default_view(report)].build(report)))
+    elif view:
+        _show_view(report, view, top)
     else:
-        console = terminal()
-        print_all(tables(report, top), console)
-        for finding in report.findings:
-            print_text(f"{finding.severity}: {finding.text}", console)
+        from .trace_screen import show
+
+        show(report, terminal(), top)
 
 
-def tables(report: "TimelineReport", top: int) -> list[Table]:
-    """What is shown on a terminal."""
-    shown = [_devices(report)] if any(rank.devices for rank in report.ranks) else []
-    for rank in report.ranks:
-        for device in rank.devices:
-            shown += [_kinds(rank, device), _kernels(rank, device, top)]
-        if not rank.devices:
-            shown += [_ranges(rank, top), _operators(rank, top)]
-    return shown + (proof_tables(report.precision, top) if report.precision else [])
+def _write(timeline: "Timeline", path: Path, *, force: bool) -> None:
+    from ..analyzers.kineto.write import write_trace
+
+    ending = next((ending for ending in (".json.gz", ".json") if path.name.endswith(ending)), None)
+    if ending is None:
+        raise ConfigError(f"--perfetto {path}: name a file that ends in .json or .json.gz")
+    ranks = [source.rank for source in timeline.sources]
+    stem = path.name.removesuffix(ending)
+    files = {rank: path.with_name(f"{stem}.rank{rank}{ending}") if len(ranks) > 1 else path for rank in ranks}
+    if taken := [str(file) for file in files.values() if file.exists() and not force]:
+        raise UserError(f"{', '.join(taken)}: exists; add --force to overwrite")
+    for rank, file in files.items():
+        beside = file.with_name(f".{file.name}.part{ending}")
+        try:
+            write_trace(timeline.of_rank(rank), beside)
+            beside.replace(file)
+        except OSError as error:
+            raise UserError(f"{file}: {plain_reason(error)}") from None
+        finally:
+            beside.unlink(missing_ok=True)
+        sys.stderr.write(f"wrote {file}\n")
 
 
-def all_names(report: "TimelineReport") -> Table:
-    """Every kernel of every device or, without any, every operator, one row each; times in ns."""
-    names: tuple[str, ...] = ("rank", "name", "count", "total_ns", "self_ns")
-    rows: list[tuple[Cell, ...]] = [
-        (rank.rank, row.name, row.count, row.total_ns, row.self_ns) for rank in report.ranks for row in rank.operators
-    ]
-    if any(rank.devices for rank in report.ranks):
-        statistics = ("name", "kind", "count", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
-        names = ("rank", "device", *statistics)
-        rows = [
-            (rank.rank, device.device, *(getattr(row, name) for name in statistics))
-            for rank in report.ranks
-            for device in rank.devices
-            for row in device.kernels
-        ]
-    return Table(title="names", columns=[Column(name=name, heading=name) for name in names], rows=rows)
+def default_view(report: "TraceReport") -> ViewName:
+    """What CSV has where no view was asked for."""
+    return "kernels" if any(rank.devices for rank in report.ranks) else "operators"
 
 
-def _devices(report: "TimelineReport") -> Table:
-    parts = ("compute_ns", "comm_exposed_ns", "memory_ns", "idle_ns")
-    return Table(
-        title="Devices: the span in four parts",
-        columns=[
-            Column(name="rank", heading="rank", less=1 if len(report.ranks) == 1 else 0),
-            Column(name="device", heading="GPU"),
-            Column(name="span_ns", heading="span", show=show_ns),
-            *(
-                Column(name=f"{part.removesuffix('_ns')}_pct", heading=heading, show=show_pct)
-                for part, heading in zip(parts, ("compute", "exposed comm.", "copies", "idle"), strict=True)
-            ),
-            Column(name="comm_overlapped_ns", heading="hidden comm.", show=show_ns, less=2),
-        ],
-        rows=[
-            (
-                rank.rank,
-                device.device,
-                device.span_ns,
-                *(share_pct(getattr(device, part), device.span_ns) for part in parts),
-                device.comm_overlapped_ns,
-            )
-            for rank in report.ranks
-            for device in rank.devices
-        ],
-        note="Shares of the span, over all streams; they sum to 100 %. Hidden communication runs under compute.",
-    )
-
-
-def _kinds(rank: "RankTime", device: "DeviceTime") -> Table:
-    total = sum(row.total_ns for row in device.kinds)
-    return Table(
-        title=f"Kinds of work, {_place(rank, device)}",
-        columns=[
-            Column(name="kind", heading="kind", right=False),
-            Column(name="total_ns", heading="time", show=show_ns),
-            Column(name="share_pct", heading="share", show=show_pct),
-            Column(name="count", heading="count", show=show_count),
-        ],
-        rows=[(row.kind, row.total_ns, share_pct(row.total_ns, total), row.count) for row in device.kinds],
-        note="Durations summed; shares are of their sum. Work that runs at the same time counts each.",
-    )
-
-
-def _kernels(rank: "RankTime", device: "DeviceTime", top: int) -> Table:
-    total = sum(row.total_ns for row in device.kernels)
-    rows = device.kernels[: top or None]
-    return Table(
-        title=f"Kernels, {_place(rank, device)}{first_of(len(rows), len(device.kernels))}",
-        columns=[
-            Column(name="total_ns", heading="time", show=show_ns),
-            Column(name="share_pct", heading="share", show=show_pct),
-            Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
-            Column(name="median_ns", heading="median", show=show_ns, less=1),
-            Column(name="kind", heading="kind", right=False),
-            Column(name="name", heading="kernel", right=False, fold=True),
-        ],
-        rows=[
-            (row.total_ns, share_pct(row.total_ns, total), row.count, row.mean_ns, row.median_ns, row.kind, row.name)
-            for row in rows
-        ],
-    )
-
-
-def _ranges(rank: "RankTime", top: int) -> Table:
-    rows = rank.ranges[: top or None]
-    return Table(
-        title=f"Named ranges, rank {rank.rank}{first_of(len(rows), len(rank.ranges))}",
-        columns=[
-            Column(name="total_ns", heading="time", show=show_ns),
-            Column(name="count", heading="count", show=show_count),
-            Column(name="mean_ns", heading="mean", show=show_ns, less=2),
-            Column(name="max_ns", heading="longest", show=show_ns, less=1),
-            Column(name="name", heading="range", right=False, fold=True),
-        ],
-        rows=[(row.total_ns, row.count, row.mean_ns, row.max_ns, row.name) for row in rows],
-        note="Host time; ranges lie within one another.",
-    )
-
-
-def _operators(rank: "RankTime", top: int) -> Table:
-    rows = rank.operators[: top or None]
-    total = sum(row.self_ns for row in rank.operators)
-    return Table(
-        title=f"CPU operators, rank {rank.rank}{first_of(len(rows), len(rank.operators))}",
-        columns=[
-            Column(name="self_ns", heading="self time", show=show_ns),
-            Column(name="share_pct", heading="share", show=show_pct),
-            Column(name="total_ns", heading="with callees", show=show_ns),
-            Column(name="count", heading="count", show=show_count),
-            Column(name="name", heading="operator", right=False, fold=True),
-        ],
-        rows=[(row.self_ns, share_pct(row.self_ns, total), row.total_ns, row.count, row.name) for row in rows],
-        note="Self time is an operator's own, without those it calls; shares are of its sum over all threads.",
-    )
-
-
-def _place(rank: "RankTime", device: "DeviceTime") -> str:
-    name = f" ({device.name})" if device.name else ""
-    return f"rank {rank.rank}, GPU {device.device}{name}"
+def _show_view(report: "TraceReport", view: ViewName, top: int | None) -> None:
+    table = VIEWS[view].build(report)
+    if not table.rows:
+        raise UserError(f"--view {view}: {VIEWS[view].absent}")
+    if view == "precision" and report.precision:
+        print_all(proof_tables(report.precision, top or 0), terminal())
+        return
+    if len(report.ranks) == 1:
+        table = without_rank(table)
+    print_table(cut(table, top or None), terminal())
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_p
 from .tables import Cell, Column, Table, first_of, print_all, print_text, share_pct
 
 if TYPE_CHECKING:
-    from ..analyzers.nsys.result import DevicesTotal, NsysDevice, NsysRank, NsysReport
+    from ..analyzers.answer import DeviceAnswer
+    from ..analyzers.nsys.result import DevicesTotal, NsysRank, NsysReport
     from ..analyzers.projection import Projection
     from ..analyzers.skew import Skew
 
@@ -80,7 +81,7 @@ def _devices(report: "NsysReport") -> Table:
     return table.without("rank") if len(report.ranks) == 1 else table
 
 
-def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "NsysDevice | DevicesTotal"]]:
+def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "DeviceAnswer | DevicesTotal"]]:
     """Each with its rank and number, and where there are several what they sum to."""
     for rank in report.ranks:
         yield from ((rank.rank, device.device, device) for device in rank.devices)

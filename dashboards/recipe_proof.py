@@ -36,6 +36,20 @@ def proof_tables(proof: "RecipeProof", top: int) -> list[Table]:
     return shown
 
 
+def proof_line(proof: "RecipeProof") -> str | None:
+    """The verdict, and FP8's part in the first rank that has GEMMs; None where `proof_tables` has nothing."""
+    if not proof_tables(proof, 1):
+        return None
+    found = proof.conformance
+    fits = f"recipes that fit what is seen: {', '.join(found.fits) or 'none of ours'}"
+    text = f"Recipe {found.recipe}: conforms: {found.conforms} ({found.why})" if found.recipe else f"Precision: {fits}"
+    rank = next((rank for rank in proof.ranks if rank.gemms), None)
+    if rank:
+        text += f"; FP8 has {show_pct(rank.fp8_flops_pct)} of the FLOPs of GEMMs"
+        text += f" and {show_pct(rank.fp8_time_pct)} of their time{', emulated' if rank.emulated else ''}"
+    return f"{text}. More: --view precision"
+
+
 def _verdict(found: "Conformance") -> Table:
     emulated = ", FP8 emulated" if found.emulated else ""
     return Table(

@@ -49,6 +49,8 @@ class Column:
     """Whether a long text may be cut with `…` to fit the terminal; numbers never are."""
     less: int = 0
     """Above 0: the column is left out where the terminal is too narrow for all, the highest first."""
+    data: bool = False
+    """For CSV and JSON alone; not drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,12 @@ def print_table(table: Table, console: "Console") -> list[str]:
     from rich.cells import cell_len
     from rich.text import Text
 
+    visible = [at for at, column in enumerate(table.columns) if not column.data]
+    table = replace(
+        table,
+        columns=[table.columns[at] for at in visible],
+        rows=[[row[at] for at in visible] for row in table.rows],
+    )
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])

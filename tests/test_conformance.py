@@ -159,6 +159,8 @@ def test_the_sample_runs_conform_to_their_own_recipe_alone(ran: str, stated: str
 
 def test_the_command_shows_the_verdict_and_prints_it_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", str(SAMPLE / "mxtw")]) == 0
+    assert "Recipe mxtw: conforms: yes (every field of the recipe was seen as stated)" in capsys.readouterr().out
+    assert main(["trace", str(SAMPLE / "mxtw"), "--view", "precision"]) == 0
     assert "Recipe mxtw, all ranks, FP8 emulated: conforms: yes" in capsys.readouterr().out
     assert main(["trace", str(SAMPLE / "mxtw"), "--format", "json"]) == 0
     precision = json.loads(capsys.readouterr().out)["precision"]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analyzers.intervals import Intervals, length, shared, together, union
+from stepscope.analyzers.intervals import Intervals, length, shared, together, union, without
 
 PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), max_size=8)
 
@@ -50,3 +50,10 @@ def test_together_is_what_any_of_the_sets_covers(left: list[tuple[int, int]], ri
 @given(PAIRS, PAIRS)
 def test_what_sets_share_is_what_both_cover(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
     assert points(shared(made(left), made(right))) == covered(left) & covered(right)
+
+
+@given(PAIRS, PAIRS)
+def test_what_is_left_without_a_set_is_what_it_does_not_cover(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    assert points(without(made(left), made(right))) == covered(left) - covered(right)

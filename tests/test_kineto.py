@@ -59,6 +59,8 @@ def test_every_event_of_a_real_trace_is_in_its_table(fixtures: Path, name: str) 
     for event in raw["traceEvents"]:
         wanted["memory"] += event.get("name") == "[memory]"
         table = KNOWN.get(event.get("cat") or "")
+        if event.get("cat") == "python_function" and event["name"].startswith("nn.Module: "):
+            table = "ranges"
         if table and event["ph"] == "X":
             wanted["ranges" if event["name"].startswith("ProfilerStep#") else table] += 1
     timeline = read_trace(path)
@@ -385,6 +387,37 @@ def test_allocations_carry_their_device_and_totals(tmp_path: Path) -> None:
         {"rank": 0, "device": 1, "time": 2500, "delta_bytes": -100, "allocated_bytes": 900, "reserved_bytes": 2000},
         {"rank": 0, "device": -1, "time": 2500, "delta_bytes": 64, "allocated_bytes": None, "reserved_bytes": None},
     ]
+
+
+def test_what_a_trace_says_of_collectives_is_kept_beside_their_kernels_operators_and_ranges(tmp_path: Path) -> None:
+    told = {"Collective name": "allgather", "In msg nelems": 64, "Out msg nelems": 512, "Group size": 8}
+    told |= {"dtype": "BFloat16", "Process Group Name": "1"}
+    host = {"ph": "X", "cat": "cpu_op", "pid": 9, "tid": 3, "ts": 1, "dur": 5}
+    gloo = host | {"cat": "user_annotation", "name": "gloo:all_reduce", "ts": 8}
+    events = [
+        host | {"name": "record_param_comms", "args": told},
+        kernel(4, 9, "ncclDevKernel_AllGather_RING_LL", device=2, stream=5, correlation=77, **told),
+        gloo | {"args": {"Input Dims": [[3, 7]], "Input type": ["double"]}},
+        host | {"name": "aten::mm", "ts": 20},
+    ]
+    found = rows(read_trace(written(tmp_path / "t.json", events)), "collectives")
+    places = [(row["device"], row["process"], row["thread"], row["correlation"]) for row in found]
+    assert sorted(places, key=str) == [(2, None, None, 77), (None, 9, 3, None), (None, 9, 3, None)]
+    by_name = {row["name"]: row for row in found}
+    for name in ("record_param_comms", "ncclDevKernel_AllGather_RING_LL"):
+        row = by_name[name]
+        assert (row["collective"], row["group"], row["group_size"]) == ("allgather", "1", 8)
+        assert (row["dtype"], row["in_elements"], row["out_elements"]) == ("BFloat16", 64, 512)
+    row = by_name["gloo:all_reduce"]
+    assert (row["collective"], row["dtype"], row["in_elements"]) == ("gloo:all_reduce", "double", 21)
+    assert (row["out_elements"], row["group_size"]) == (None, None)
+
+
+def test_calls_of_modules_are_ranges_and_other_python_frames_are_left_out(tmp_path: Path) -> None:
+    frame = {"ph": "X", "cat": "python_function", "pid": 9, "tid": 3, "ts": 1, "dur": 5}
+    events = [frame | {"name": "nn.Module: Linear_0"}, frame | {"name": "train.py(3): step"}]
+    [row] = rows(read_trace(written(tmp_path / "t.json", events)), "ranges")
+    assert (row["name"], row["style"]) == ("nn.Module: Linear_0", "module")
 
 
 def test_a_folder_gives_the_last_window_of_each_rank(tmp_path: Path) -> None:

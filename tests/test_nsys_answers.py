@@ -187,6 +187,7 @@ def test_parts_sum_to_the_span_union_is_no_more_than_the_sum_and_the_order_of_ro
         ("Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs_MT64x16x32", "fp32"),
         ("deep_gemm::sm90_fp8_gemm_1d2d_impl<1>", "fp8"),
         ("matmul_kernel", None),
+        ("_ZN2ck16tensor_operation6device37kernel_batched_gemm_xdlops_SG_SG_NS7_IS8_S8_Lb0EEES19_SG_N", None),
         ("triton_tem_fused_mm_3", None),
         (NCCL, None),
     ],

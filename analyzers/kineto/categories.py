@@ -27,11 +27,16 @@ CATEGORIES: dict[str, Meaning] = {
     "User_annotation": "range",
     "cpu_instant_event": "memory",
 }
-"""Categories that are not here (arrows, Python frames, the profiler's own spans, GPU copies of host ranges) are left
-out: what they say is said by others, or nobody asks yet."""
+"""Categories that are not here (arrows, the profiler's own spans, GPU copies of host ranges, Python frames other than
+modules) are left out: what they say is said by others, or nobody asks yet."""
 
 ON_DEVICE = frozenset({"kernel", "memcpy", "memset", "sync"})
 STEP_PREFIX = "ProfilerStep#"
+MODULE_PREFIX = "nn.Module: "
+"""Of the Python frames that are calls of modules (with_modules, with_stack)."""
+COMMUNICATION_PREFIXES = ("nccl:", "gloo:", "ucc:", "mpi:", "xccl:", "hccl:")
+"""Of ranges that c10d opens around a collective."""
+_FRAME = "python_function"
 _MEMORY_NAME = "[memory]"
 
 
@@ -39,5 +44,15 @@ def meaning_of(event: Event) -> Meaning | None:
     """What the event stands for; None where it tells us nothing. Before 2022 allocations had a name and no category."""
     category: Any = event.cat
     if isinstance(category, str):
-        return CATEGORIES.get(category)
+        found = CATEGORIES.get(category)
+        if found is None and category == _FRAME and isinstance(event.name, str):
+            return "range" if event.name.startswith(MODULE_PREFIX) else None
+        return found
     return "memory" if event.name == _MEMORY_NAME else None
+
+
+def style_of(name: str) -> str:
+    """The style of a range, by its name."""
+    if name.startswith(STEP_PREFIX):
+        return "step"
+    return "module" if name.startswith(MODULE_PREFIX) else "annotation"

@@ -1,9 +1,10 @@
-"""Events of a trace as the rows of the six tables, block by block into Arrow.
+"""Events of a trace as the rows of the tables, block by block into Arrow.
 
 What cannot be an interval is counted by reason and left out: no end, an end before the start, no time (on a device
 also time 0, which stands for a record that was lost), and a length of a day or more, which only a lost stamp gives.
 """
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..timeline import SCHEMAS
-from .categories import ON_DEVICE, STEP_PREFIX, Meaning, meaning_of
+from .categories import COMMUNICATION_PREFIXES, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of, style_of
 from .events import Args, Event
 from .times import BEYOND, NO_TIME, nanoseconds
 
@@ -27,7 +28,7 @@ _NO_ARGS = Args()
 
 
 class Columns:
-    """The six tables, filled block by block."""
+    """The tables, filled block by block."""
 
     def __init__(self) -> None:
         """Empty tables."""
@@ -111,6 +112,9 @@ class Columns:
             events = [whole[row][1] for row in chosen]
             made = _MAKERS[name](events, [whole[row][0] for row in chosen])
             self._put(name, len(chosen), made | {"start": starts[chosen], "end": ends[chosen]})
+            said = [at for at, event in enumerate(events) if _communicates(event)]
+            times = {"start": starts[chosen][said], "end": ends[chosen][said]}
+            self._put("collectives", len(said), _said_of_collectives(name, [events[at] for at in said]) | times)
 
     def _note_first(self, starts: _Times) -> None:
         known = starts[starts > 0]
@@ -179,12 +183,16 @@ def _activities(events: list[Event], meanings: Sequence[Meaning]) -> _Table:
         "stream": [
             _identity(event.tid if a.stream is None else a.stream) for a, event in zip(args, events, strict=True)
         ],
-        "kind": meanings,
+        "kind": [
+            "graph" if _own(event, "kind") == "graph" else meaning
+            for event, meaning in zip(events, meanings, strict=True)
+        ],
         "name": map(_name, events),
         "correlation": [integer(a.correlation) for a in args],
-        "process": [None] * len(events),
+        "process": [integer(_own(event, "process")) for event in events],
         "graph": [integer(a.graph_id) or None for a in args],
         "bytes": [integer(a.bytes) for a in args],
+        "external": [integer(a.old_external_id if a.external_id is None else a.external_id) for a in args],
     }
 
 
@@ -193,8 +201,7 @@ def _launches(events: list[Event], _: Sequence[Meaning]) -> _Table:
 
 
 def _ranges(events: list[Event], _: Sequence[Meaning]) -> _Table:
-    steps = [_name(event).startswith(STEP_PREFIX) for event in events]
-    return _host(events) | {"style": ["step" if step else "annotation" for step in steps]}
+    return _host(events) | {"style": [_own_style(event) or style_of(_name(event)) for event in events]}
 
 
 def _ops(events: list[Event], _: Sequence[Meaning]) -> _Table:
@@ -210,7 +217,7 @@ def _ops(events: list[Event], _: Sequence[Meaning]) -> _Table:
 def _host(events: list[Event]) -> _Table:
     return {
         "process": [_identity(event.pid) for event in events],
-        "thread": [_identity(event.tid) for event in events],
+        "thread": [_thread(event) for event in events],
         "name": map(_name, events),
     }
 
@@ -221,6 +228,73 @@ _MAKERS: dict[str, Callable[[list[Event], Sequence[Meaning]], _Table]] = {
     "ranges": _ranges,
     "ops": _ops,
 }
+
+
+def _said_of_collectives(table: str, events: list[Event]) -> _Table:
+    """What events, rows of `table`, say of the collectives that they are."""
+    args = [event.args or _NO_ARGS for event in events]
+    sizes = [_elements(a) for a in args]
+    nothing = [None] * len(events)
+    place: _Table = {"device": nothing, "correlation": nothing, "process": nothing, "thread": nothing}
+    if table == "activities":
+        place["device"] = [_small(a.device, event.pid) for a, event in zip(args, events, strict=True)]
+        place["correlation"] = [integer(a.correlation) for a in args]
+    else:
+        place |= {name: values for name, values in _host(events).items() if name != "name"}
+    return place | {
+        "name": [_name(event) for event in events],
+        "collective": [
+            str(_name(event) if a.collective is None else a.collective) for event, a in zip(events, args, strict=True)
+        ],
+        "group": [None if a.group is None else str(a.group) for a in args],
+        "group_size": [integer(a.group_size) for a in args],
+        "dtype": [dtype for dtype, _, _ in sizes],
+        "in_elements": [given for _, given, _ in sizes],
+        "out_elements": [taken for _, _, taken in sizes],
+    }
+
+
+def _communicates(event: Event) -> bool:
+    if event.args is not None and event.args.collective is not None:
+        return True
+    return isinstance(event.name, str) and event.name.startswith(COMMUNICATION_PREFIXES)
+
+
+def _elements(args: Args) -> tuple[str | None, int | None, int | None]:
+    """A collective's type what one rank hands in and what it gets, in elements; else those of its inputs."""
+    if args.in_elements is not None or args.out_elements is not None:
+        return (
+            None if args.element is None else str(args.element),
+            integer(args.in_elements),
+            integer(args.out_elements),
+        )
+    dtypes, shapes = args.dtypes, args.old_shapes if args.shapes is None else args.shapes
+    if not (isinstance(dtypes, list) and dtypes and isinstance(shapes, list) and shapes):
+        return None, None, None
+    shape = shapes[0]
+    if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
+        return None, None, None
+    return str(dtypes[0]), math.prod(shape) if shape else None, None
+
+
+def _own(event: Event, key: str) -> Any:
+    """What a trace that we have written says beside what Kineto would; None in all others."""
+    own = event.args.own if event.args is not None else None
+    return own.get(key) if isinstance(own, dict) else None
+
+
+def _kind(event: Event, meaning: Meaning) -> str:
+    return "graph" if _own(event, "kind") == "graph" else meaning
+
+
+def _own_style(event: Event) -> str | None:
+    style = _own(event, "style")
+    return style if style in ("pushpop", "startend", "annotation", "step", "module") else None
+
+
+def _thread(event: Event) -> int:
+    own = integer(_own(event, "thread"))
+    return _identity(event.tid) if own is None else own
 
 
 def integer(value: Any) -> int | None:

@@ -14,6 +14,8 @@ import msgspec
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
 _TRAILING_COMMA = re.compile(r",\s*([\]}])")
 _COUNTER = re.compile(rb'"ph"\s*:\s*"C"')
+OWN = "stepscope"
+"""The argument in which a trace that we have written carries what Kineto has no place for."""
 _EXACT_US = 1 << 43
 """Up to here a double tells neighbouring nanoseconds apart."""
 
@@ -37,6 +39,13 @@ class Args(msgspec.Struct, gc=False):
     memory_allocated: Any = msgspec.field(default=None, name="Total Allocated")
     memory_reserved: Any = msgspec.field(default=None, name="Total Reserved")
     graph_id: Any = msgspec.field(default=None, name="graph id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    element: Any = msgspec.field(default=None, name="dtype")
+    in_elements: Any = msgspec.field(default=None, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=None, name="Out msg nelems")
+    own: Any = msgspec.field(default=None, name=OWN)
     series: dict[str, Any] | None = msgspec.field(default=None, name="«series»")
     """All arguments, of counter events only; no trace has a key of this name."""
 
@@ -95,7 +104,7 @@ _COUNTER_DECODER = msgspec.json.Decoder(list[_Counted])
 
 def _typed(text: bytes) -> list[Event]:
     events: list[Event] = list(_DECODER.decode(text))
-    if any(type(event.ts) is float and event.ts > _EXACT_US and not event.ts.is_integer() for event in events):
+    if any(type(event.ts) is float and event.ts > _EXACT_US for event in events):
         for event, start in zip(events, _START_DECODER.decode(text), strict=True):
             if type(event.ts) is float:
                 event.ts = bytes(start.ts).decode()
@@ -155,4 +164,4 @@ def _event(item: dict[str, Any]) -> Event:
 def _number(text: str) -> float | str:
     """A number of a document; as text where a double would lose its nanoseconds."""
     number = float(text)
-    return text if abs(number) > _EXACT_US and not number.is_integer() else number
+    return text if abs(number) > _EXACT_US else number

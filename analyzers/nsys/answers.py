@@ -4,34 +4,31 @@ The definitions are those of Kineto traces (`breakdown`); sums are integers and 
 several processes, as one of torchrun does; devices are told apart, and so are processes.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
-from ..breakdown import DeviceTime, coverage, device_time, name_times
-from ..collectives import collective_times
+from ..answer import device_answers, kernel_times, workers
+from ..collectives import collective_names, collective_times
 from ..findings import Finding
-from ..gaps import Idle
-from ..shares import Covered, covered
-from ..skew import Place, Worker, communication_of, skew
-from ..steps import StepTime, step_summaries
-from ..work_kinds import fp8_share, gemm_times, kind_shares
-from .columns import Rejected, distinct, read_activities
+from ..host import Host
+from ..remarks import last_to_collectives
+from ..skew import Worker, skew
+from ..steps import step_summaries
+from ..work_kinds import fp8_share, kind_shares
+from .columns import Rejected, read_activities
 from .counters import message_sizes, metric_summaries
 from .export import Export
-from .host import Host, read_host
+from .host import read_host
 from .locate import ranks_of
-from .remarks import remarks, straggler
-from .result import DevicesTotal, KernelTime, NsysDevice, NsysRank, NsysReport
+from .remarks import remarks
+from .result import DevicesTotal, NsysRank, NsysReport
 from .transfers import transfers
 
 
 def answers(paths: Iterable[Path]) -> NsysReport:
     """The report of exports, one a rank. TraceError where a file is none."""
     ranks: list[NsysRank] = []
-    workers: list[Worker] = []
+    compared: list[Worker] = []
     findings: list[Finding] = []
     for number, path in ranked(list(paths)):
         with Export(path) as export:
@@ -39,10 +36,10 @@ def answers(paths: Iterable[Path]) -> NsysReport:
             work = read_activities(export, rejected)
             host = read_host(export, work, rejected)
             ranks.append(_rank(number, export, host))
-            workers += _workers(ranks[-1], host)
+            compared += workers(number, host, collective_names(host.work), ranks[-1].devices, ranks[-1].steps or [])
             findings += [*rejected.findings(path.name), *remarks(export, host, ranks[-1])]
-    compared = skew(workers)
-    return NsysReport(ranks=ranks, total=_total(ranks), skew=compared, findings=[*findings, *straggler(compared)])
+    apart = skew(compared)
+    return NsysReport(ranks=ranks, total=_total(ranks), skew=apart, findings=[*findings, *last_to_collectives(apart)])
 
 
 def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
@@ -51,18 +48,7 @@ def ranked(paths: list[Path]) -> list[tuple[int, Path]]:
 
 
 def _rank(rank: int, export: Export, host: Host) -> NsysRank:
-    work, names = host.work, export.gpu_names()
-    devices: list[NsysDevice] = []
-    steps: list[StepTime] = []
-    parts: list[Covered] = []
-    for device in np.unique(work.device).tolist():
-        on_it = work.device == device
-        mine = work.where(on_it)
-        cover = coverage(mine)
-        parts.append(covered(mine))
-        devices.append(_device(device_time(mine, device, names.get(device), cover), host.idle(on_it, cover)))
-        steps += host.step_times(device, on_it, cover)
-    steps.sort(key=lambda row: (row.process, row.device, row.number))
+    devices, steps, _, parts = device_answers(host, export.gpu_names())
     has_transfers = any(export.table(f"CUPTI_ACTIVITY_KIND_{name}") for name in ("MEMCPY", "MEMSET"))
     return NsysRank(
         rank=rank,
@@ -70,15 +56,15 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         format=export.format,
         devices=devices,
         kinds=kind_shares(devices, [part.kinds for part in parts]),
-        kernels=_kernels(host, sum(device.span_ns for device in devices), parts),
+        kernels=kernel_times(host, sum(device.span_ns for device in devices), parts),
         transfers=transfers(export) if has_transfers else None,
-        collectives=collective_times(work, message_sizes(export)),
+        collectives=collective_times(host.work, collective_names(host.work), message_sizes(export)),
         launches=host.launches(),
         steps=steps if host.steps else None,
         step_summary=step_summaries(steps),
         projection=host.projection(),
         operators=[],
-        ranges=host.ranges(),
+        ranges=host.range_times(),
         metrics=metric_summaries(export),
     )
 
@@ -89,51 +75,3 @@ def _total(ranks: list[NsysRank]) -> DevicesTotal | None:
     sums = {part: sum(getattr(device, part) for device in devices) for part in parts}
     fp8_pct = fp8_share([gemm for device in devices for gemm in device.gemms])
     return DevicesTotal(devices=len(devices), fp8_gemm_pct=fp8_pct, **sums) if devices else None
-
-
-def _workers(rank: NsysRank, host: Host) -> list[Worker]:
-    """Each process on each device whose kernels it launched."""
-    found = []
-    is_kernel = host.work.is_kernel
-    for device in rank.devices:
-        on_it = (host.work.device == device.device) & is_kernel
-        for process in distinct(host.work.process[on_it]).tolist():
-            mine = on_it & (host.work.process == process)
-            communication = communication_of(host.work, mine, host.step)
-            found.append(
-                Worker(
-                    place=Place(rank.rank, process, device.device),
-                    steps=[s for s in rank.steps or [] if (s.process, s.device) == (process, device.device)],
-                    comm_exposed_ns=device.comm_exposed_ns,
-                    span_ns=device.span_ns,
-                    communication=communication,
-                    counts=Counter(name for _, name, _ in communication),
-                    communicates=bool((mine & host.work.is_communication).any()),
-                )
-            )
-    return found
-
-
-def _device(time: DeviceTime, idle: Idle) -> NsysDevice:
-    gemms = gemm_times(time.kernels)
-    known = {name: getattr(time, name) for name in time.__struct_fields__}
-    return NsysDevice(**known, idle=idle, gemms=gemms, fp8_gemm_pct=fp8_share(gemms))
-
-
-def _kernels(host: Host, span_ns: int, parts: list[Covered]) -> list[KernelTime]:
-    work = host.work
-    is_kernel = work.is_kernel
-    keys = [(entry.name, entry.kind) for entry in work.labels]
-    in_step = is_kernel & (host.step >= 0)
-    stepped = np.bincount(work.label[in_step], weights=work.duration[in_step], minlength=len(keys))
-    per_step = {key: float(total) / host.steps for key, total in zip(keys, stepped, strict=True)} if host.steps else {}
-    covered_ns = [sum(of_devices) for of_devices in zip(*(part.labels.tolist() for part in parts), strict=True)]
-    shares = {key: 100 * ns / span_ns for key, ns in zip(keys, covered_ns, strict=True)} if span_ns else {}
-    return [
-        KernelTime(
-            **{name: getattr(row, name) for name in row.__struct_fields__},
-            share_pct=shares.get((row.name, row.kind), 0.0),
-            per_step_ns=per_step.get((row.name, row.kind)),
-        )
-        for row in name_times(work.label[is_kernel], work.duration[is_kernel], keys)
-    ]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...record.units import show_count
-from ..activities import NONE, Activities, Codes, Ints, Label, Mask, What, label
+from ..activities import NONE, Activities, Codes, Ints, Label, Mask, What, distinct, label
 from ..findings import Finding
 from .export import Export
 
@@ -172,13 +172,6 @@ class _Names:
             case "graph":
                 return f"CUDA graph {number}" if number != NONE else "CUDA graph"
         return "memset"
-
-
-def distinct(numbers: Ints) -> Ints:
-    """The different values, in order; without sorting all of them where they are small."""
-    if len(numbers) and numbers.min() >= NONE and numbers.max() < 1 << 24:
-        return np.flatnonzero(np.bincount(numbers + 1)) - 1
-    return np.unique(numbers)
 
 
 def gpus(export: Export) -> dict[tuple[int, int], int]:

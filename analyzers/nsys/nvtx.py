@@ -4,14 +4,12 @@ PyTorch puts more than a name into a range's text (`aten::mm, seq = 12, op_id = 
 autograd's number are taken apart.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..activities import NONE
-from ..nesting import Ranges, sorted_ranges
+from ..nesting import HostRanges, Ranges, sorted_ranges
 from .columns import LONG, TEXT, Rejected, is_interval, texts
 from .export import Export
 from .reports_asked import PUSH_POP, START_END
@@ -20,15 +18,7 @@ _NUMBERED = r", seq = (?P<seq>\d{1,18})(?:,|$)"
 _DETAILS = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nvtx:
-    """An export's ranges by style."""
-
-    push_pop: Ranges
-    start_end: Ranges
-
-
-def read_nvtx(export: Export, rejected: Rejected) -> Nvtx | None:
+def read_nvtx(export: Export, rejected: Rejected) -> HostRanges | None:
     """None where the export has no range, or no table of them."""
     table = export.table("NVTX_EVENTS")
     if table is None or not {"start", "end", "globalTid", "eventType"} <= export.columns(table):
@@ -54,7 +44,7 @@ def read_nvtx(export: Export, rejected: Rejected) -> Nvtx | None:
         return None
     rows = rows.append_column("name", _texts(export, rows))
     styles = rows["style"].to_numpy()
-    return Nvtx(
+    return HostRanges(
         push_pop=_ranges(rows.filter(pa.array(styles == PUSH_POP))),
         start_end=_ranges(rows.filter(pa.array(styles == START_END))),
     )

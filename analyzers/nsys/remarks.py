@@ -5,69 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from ...record.units import show_bytes, show_count, show_ns, show_pct
+from ...record.units import show_bytes, show_count, show_ns
 from ..activities import NONE, Activities
+from ..calls import Calls
 from ..doubts import LAUNCHES_GRAPHS, LAUNCHES_KERNELS, overruns, unrecorded, unrecorded_graphs
 from ..findings import Finding
-from ..skew import Skew
-from .calls import Calls
+from ..host import Host
+from ..remarks import costs
 from .export import Export
-from .host import Host
-from .result import NsysDevice, NsysRank
+from .result import NsysRank
 from .transfers import PAGEABLE, PINNED, Transfer
 
 
 def remarks(export: Export, host: Host, rank: NsysRank) -> list[Finding]:
     """The findings of one export, what costs most first."""
     doubts = [*_doubts(host, rank), *_newer(export)]
-    return [*_costs(rank), *_pageable(rank), *doubts, *_absent(export, host.work), *_environment(export)]
+    return [*costs(rank, _copies), *_pageable(rank), *doubts, *_absent(export, host.work), *_environment(export)]
 
 
-def _costs(rank: NsysRank) -> list[Finding]:
-    """For each device the largest part of its span that is no computing, and what it is made of."""
-    found = []
-    for device in rank.devices:
-        parts = {"idle": device.idle_ns, "communication": device.comm_exposed_ns, "copies": device.memory_ns}
-        what = max(parts, key=lambda name: parts[name])
-        time_ns = parts[what]
-        if not time_ns:
-            continue
-        share = 100 * time_ns / device.span_ns
-        of = f"GPU {device.device}{_of_rank(rank)}: {show_ns(time_ns)} of {show_ns(device.span_ns)} ({show_pct(share)})"
-        evidence = {"rank": rank.rank, "device": device.device, "time_ns": time_ns, "span_ns": device.span_ns}
-        text, more = {"idle": _idle, "communication": _communication, "copies": _copies}[what](rank, device)
-        code = {"idle": "idle", "communication": "exposed-communication", "copies": "exposed-copies"}[what]
-        found.append(Finding(code=code, severity="info", text=f"{of} {text}", evidence=evidence | more))
-    return found
-
-
-def _idle(_: NsysRank, device: NsysDevice) -> tuple[str, dict[str, Any]]:
-    idle = device.idle
-    text = (
-        f"went by idle, more than by communication or copies alone; for {show_ns(idle.before_launch_ns)} of it the next"
-    )
-    text += " work had not been launched"
-    if idle.causes:
-        cause = idle.causes[0]
-        doing = " in ".join(filter(None, (cause.call, f"range {cause.range}" if cause.range else None)))
-        where = f"in {doing}" if doing else "in no API call and no range"
-        text += (
-            f". The largest part, {show_ns(cause.total_ns)} in {show_count(cause.count)} gaps, came while its "
-            f"launching thread was {where} (longest {show_ns(cause.longest_ns)})"
-        )
-    return text + ".", {"before_launch_ns": idle.before_launch_ns, "after_launch_ns": idle.after_launch_ns}
-
-
-def _communication(rank: NsysRank, device: NsysDevice) -> tuple[str, dict[str, Any]]:
-    hidden = device.comm_overlapped_ns
-    names = ", ".join(f"{row.collective} {show_ns(row.total_ns)}" for row in rank.collectives[:2])
-    text = (
-        f"went by communication that no computing hid; {show_ns(hidden)} of it was hidden. Most time over all: {names}."
-    )
-    return text, {"hidden_ns": hidden, "collectives": {row.collective: row.total_ns for row in rank.collectives}}
-
-
-def _copies(rank: NsysRank, _: NsysDevice) -> tuple[str, dict[str, Any]]:
+def _copies(rank: NsysRank) -> tuple[str, dict[str, Any]]:
     rows = rank.transfers or []
     if not rows:
         return "went by copies and sets alone.", {}
@@ -121,31 +77,6 @@ def _lost(host: Host, calls: Calls, which: str) -> tuple[int, int]:
     used = np.zeros(len(calls), dtype=bool)
     used[host.call[host.call != NONE]] = True
     return int(is_launch.sum()), int((is_launch & ~used).sum())
-
-
-def straggler(compared: Skew | None) -> list[Finding]:
-    """Who the others wait for, where clocks could be aligned; and how uneven steps are."""
-    if compared is None or not compared.communicates:
-        return []
-    if not compared.collectives:
-        text = (
-            "The ranks' clocks could not be aligned: no collective can be found on all of them (sends and receives do "
-            "not count). Who comes last is not measured; put each step in an NVTX range called step."
-        )
-        return [Finding(code="not-aligned", severity="info", text=text)]
-    last = max(compared.workers, key=lambda row: row.last_in or 0)
-    waited = sum(row.waited_ns or 0 for row in compared.workers)
-    text = (
-        f"Rank {last.rank} (process {last.process}, GPU {last.device}) was the last to enter {last.last_in} of "
-        f"{compared.collectives} collectives; together the ranks waited {show_ns(waited)} in them for the last one."
-    )
-    spread = max(row.spread_ns or 0.0 for row in compared.workers)
-    evidence = {"last_in": last.last_in, "collectives": compared.collectives, "waited_ns": waited, "spread_ns": spread}
-    return [Finding(code="last-to-collectives", severity="info", text=text, evidence=evidence)]
-
-
-def _of_rank(rank: NsysRank) -> str:
-    return f" of rank {rank.rank}" if rank.rank else ""
 
 
 def _absent(export: Export, work: Activities) -> list[Finding]:
