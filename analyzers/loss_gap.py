@@ -164,8 +164,9 @@ def _curve(run: Run, places: Callable[[Run], list[float] | None]) -> _Curve | No
     at = places(run)
     if at is None:
         return None
-    pairs = [(place, step.loss) for place, step in zip(at, run.steps, strict=True) if step.loss is not None]
-    return _Curve(np.array([place for place, _ in pairs]), np.array([loss for _, loss in pairs])) if pairs else None
+    # A step without tokens, or of no time, does not advance: the later loss of a place is that place's.
+    losses = {place: step.loss for place, step in zip(at, run.steps, strict=True) if step.loss is not None}
+    return _Curve(np.array(list(losses)), np.array(list(losses.values()))) if losses else None
 
 
 def _until(curve: _Curve, end: float) -> _Curve:

@@ -335,6 +335,14 @@ def test_whatever_the_losses_are_figures_are_numbers_and_nothing_breaks(data: st
         assert spike.peak <= max(step.loss or 0 for step in runs[0].steps)
 
 
+@pytest.mark.parametrize("losses", [[1.0, 0.0, 0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
+def test_steps_that_do_not_advance_are_one_place_with_the_last_loss(losses: list[float]) -> None:
+    runs = [run(losses, name=name, tokens=0, duration=0) for name in "ab"]
+    gaps = {gap.at_equal: gap for gap in learning(runs[:1], runs[1:], []).gaps}
+    for axis in ("tokens", "wall clock"):
+        assert (gaps[axis].gap_pct, gaps[axis].points, gaps[axis].ci95) == (0.0, 1, None)
+
+
 def test_the_change_of_single_runs_has_no_interval_and_of_three_students() -> None:
     assert change_of_logs([math.log(3)], [math.log(2)]).ci95 is None
     found = change_of_logs([math.log(3)], [math.log(2), math.log(2)])
