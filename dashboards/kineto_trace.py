@@ -91,14 +91,10 @@ def _write(timeline: "Timeline", path: Path, *, force: bool) -> None:
     if taken := [str(file) for file in files.values() if file.exists() and not force]:
         raise UserError(f"{', '.join(taken)}: exists; add --force to overwrite")
     for rank, file in files.items():
-        beside = file.with_name(f".{file.name}.part{ending}")
         try:
-            write_trace(timeline.of_rank(rank), beside)
-            beside.replace(file)
+            write_trace(timeline.of_rank(rank), file)
         except OSError as error:
             raise UserError(f"{file}: {plain_reason(error)}") from None
-        finally:
-            beside.unlink(missing_ok=True)
         sys.stderr.write(f"wrote {file}\n")
 
 

@@ -1,7 +1,6 @@
 """The reports of `analyze-nsys` on a terminal, as CSV, as JSON, and in files."""
 
 import csv
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from ..record.atomic import beside
 from ..record.errors import UserError
 from ..record.units import NOT_MEASURED
 from .tables import Cell, Column, Table, print_all, terminal
@@ -141,13 +141,8 @@ class Printer:
             paths[answer.label].unlink(missing_ok=True)
         for answer in self._answered():
             path = paths[answer.label]
-            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-            try:
-                with beside.open("w", encoding="utf-8", newline="") as file:
-                    _write_csv(file, self._columns(answer), self._in_unit(answer, answer.rows()))
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            with beside(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+                _write_csv(file, self._columns(answer), self._in_unit(answer, answer.rows()))
             sys.stdout.write(f"{path}\n")
 
     def _answered(self) -> list[Answer]:

@@ -9,11 +9,13 @@ the argument `stepscope`. Of counters the device is not kept.
 import gzip
 from collections import deque
 from collections.abc import Iterator, Sequence
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...record.atomic import beside
 from ..timeline import Source, Timeline
 from .categories import style_of
 from .events import OWN
@@ -31,13 +33,17 @@ _Track = tuple[int, int]
 
 
 def write_trace(timeline: Timeline, path: Path) -> None:
-    """Write the timeline of one rank; gzipped where the name ends in .gz."""
+    """Write the timeline of one rank, whole or not at all; gzipped where the name ends in .gz."""
     [source] = timeline.sources
-    with gzip.open(path, "wb", compresslevel=5) if path.suffix == ".gz" else path.open("wb") as file:
+    with beside(path) as part, _opened(part, path.suffix) as file:
         file.write(b'{"schemaVersion": 1,\n"traceEvents": [\n')
         for number, event in enumerate(_events(timeline)):
             file.write((b",\n" if number else b"") + msgspec.json.encode(event))
         file.write(b"\n],\n" + msgspec.json.encode(_facts(source))[1:])
+
+
+def _opened(path: Path, suffix: str) -> "gzip.GzipFile | BufferedWriter":
+    return gzip.GzipFile(path, "wb", compresslevel=5) if suffix == ".gz" else path.open("wb")
 
 
 def _facts(source: Source) -> _Row:
