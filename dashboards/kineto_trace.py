@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..record.errors import ConfigError, UserError, plain_reason
-from .recipe_proof import proof_tables
 from .tables import Format, Top, csv_text, json_text, print_all, print_table, terminal
-from .trace_views import VIEWS, ViewName, cut, without_rank
+from .trace_views import VIEWS, ViewName, cut
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -107,11 +106,11 @@ def _show_view(report: "TraceReport", view: ViewName, top: int | None) -> None:
     table = VIEWS[view].build(report)
     if not table.rows:
         raise UserError(f"--view {view}: {VIEWS[view].absent}")
-    if view == "precision" and report.precision:
-        print_all(proof_tables(report.precision, top or 0), terminal())
+    if draw := VIEWS[view].draw:
+        print_all(draw(report, top or 0), terminal())
         return
     if len(report.ranks) == 1:
-        table = without_rank(table)
+        table = table.without("rank")
     print_table(cut(table, top or None), terminal())
 
 

@@ -1,10 +1,9 @@
 """How recipes learned and what they cost, as tables of `stepscope compare`."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..record.units import show_count, show_loss, show_pct
-from .tables import Cell, Column, Table, first_of
+from .tables import NO, Cell, Column, Table, first_of, or_no
 
 if TYPE_CHECKING:
     from ..analyzers.results import Comparison
@@ -31,8 +30,8 @@ def loss_table(comparison: "Comparison") -> Table:
             Column(name="of", heading="of", right=False),
             Column(name="points", heading="points", show=show_count),
             *(Column(name=name, heading=heading, show=show_loss) for name, heading in STATISTICS.items()),
-            Column(name="perplexity", heading="perplexity", show=_dashed(lambda value: f"{value:.3f}")),
-            Column(name="accuracy_pct", heading="accuracy", show=_dashed(show_pct)),
+            Column(name="perplexity", heading="perplexity", show=or_no(lambda value: f"{value:.3f}")),
+            Column(name="accuracy_pct", heading="accuracy", show=or_no(show_pct)),
         ],
         rows=[[_dash(cell, row[1], at) for at, cell in enumerate(row)] for row in rows],
         note=f"Means over a recipe's whole runs of each run's figure. std: of the points, ddof {DDOF}. Perplexity and "
@@ -64,8 +63,8 @@ def gap_table(comparison: "Comparison") -> Table:
                 gap.points,
                 shown_gap(gap),
                 gap.baseline_band_pct,
-                gap.within_strict or "–",
-                gap.within_loose or "–",
+                gap.within_strict or NO,
+                gap.within_loose or NO,
                 "confounded" if row.confounders else "",
             )
             for row in comparison.recipes
@@ -97,7 +96,7 @@ def spike_table(comparison: "Comparison") -> Table:
                 count.signal.replace("_", " "),
                 count.spikes,
                 count.recovered,
-                "–" if row.recipe == comparison.baseline else count.in_baseline,
+                NO if row.recipe == comparison.baseline else count.in_baseline,
                 count.score_pct,
                 _steps(sorted({spike.step for spike in row.learning.spikes if spike.signal == count.signal})),
             )
@@ -204,7 +203,7 @@ def gate_table(comparison: "Comparison") -> Table:
             Column(name="value", heading="found"),
             Column(name="why", heading="why", right=False),
         ],
-        rows=[(gate.recipe or "–", gate.gate, gate.outcome, gate.figure, gate.why or "") for gate in comparison.gates],
+        rows=[(gate.recipe or NO, gate.gate, gate.outcome, gate.figure, gate.why or "") for gate in comparison.gates],
         note="Fails where the condition holds of all of the 95 % interval, passes where it holds of none of it.",
     )
 
@@ -215,11 +214,7 @@ def _steps(steps: list[int]) -> str:
 
 def _dash(cell: Cell, of: Any, at: int) -> Cell:
     """Training losses have neither perplexity nor accuracy: nothing is lacking there."""
-    return "–" if cell is None and of == "train" and at > 7 else cell
-
-
-def _dashed(show: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda cell: cell if isinstance(cell, str) else show(cell)
+    return NO if cell is None and of == "train" and at > 7 else cell
 
 
 def _largest(comparison: "Comparison") -> str:

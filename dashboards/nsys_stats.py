@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ..record.errors import ConfigError
 from ..record.units import NOT_MEASURED, show_count, show_ns, show_pct
 from .nsys_reports import Answer, answerable
-from .tables import Column, Table, first_of, print_all, print_table, share_pct, terminal
+from .tables import Column, Table, first_of, limited, print_all, print_table, share_pct, terminal
 
 if TYPE_CHECKING:
     from ..analyzers.nsys.printed import Printed
@@ -105,7 +105,7 @@ def _sums(printed: "Printed", top: int | None) -> Iterator[Table | str]:
             yield f"{title}: {NOT_MEASURED}; {why}"
             continue
         rows = printed.rows(report)
-        kept = rows[: fitting if top is None else top or None]
+        kept = rows[: limited(top, fitting)]
         yield _sum(f"{title}{first_of(len(kept), len(rows))}", kept, with_kind=report == "cuda_gpu_kern_sum")
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
-from .tables import Cell, Column, Table, first_of, print_all, print_text, share_pct
+from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct, show_rate
+from .rank_text import kinds, place, steps
+from .tables import NO, Cell, Column, Table, first_of, limited, or_no, print_all, print_text, share_pct
 
 if TYPE_CHECKING:
     from ..analyzers.answer import DeviceAnswer
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 LONG, SHORT = 5, 3
 """Rows of the long and the short tables where nobody asked for a number."""
-NO = "–"
-"""Where a value does not apply."""
 
 
 def show(report: "NsysReport", console: Console, top: int | None) -> None:
@@ -49,7 +48,7 @@ def _parts(report: "NsysReport", top: int | None) -> Iterator[Table | str]:
         yield (
             _transfers(rank, top)
             if rank.transfers
-            else f"Copies and sets{_place(rank)}: {NOT_MEASURED}; -t cuda has them"
+            else f"Copies and sets{place(rank)}: {NOT_MEASURED}; -t cuda has them"
         )
 
 
@@ -90,14 +89,13 @@ def _rows_of_devices(report: "NsysReport") -> Iterator[tuple[Cell, Cell, "Device
 
 
 def _kinds(rank: "NsysRank") -> str:
-    told = (f"{row.kind} {show_pct(row.share_pct)}" for row in rank.kinds)
-    return f"Kinds of work{_place(rank)}, of the span: {', '.join(told)}"
+    return f"Kinds of work{place(rank)}, of the span: {kinds(rank)}"
 
 
 def _kernels(rank: "NsysRank", top: int | None) -> Table:
-    rows = rank.kernels[: _limit(top, LONG)]
+    rows = rank.kernels[: limited(top, LONG)]
     table = Table(
-        title=f"Kernels{_place(rank)}{first_of(len(rows), len(rank.kernels))}; shares are of the span",
+        title=f"Kernels{place(rank)}{first_of(len(rows), len(rank.kernels))}; shares are of the span",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="share_pct", heading="share", show=show_pct),
@@ -105,7 +103,7 @@ def _kernels(rank: "NsysRank", top: int | None) -> Table:
             Column(name="mean_ns", heading="mean", show=show_ns, less=2),
             Column(name="median_ns", heading="median", show=show_ns, less=1),
             Column(name="p95_ns", heading="p95", show=show_ns, less=3),
-            Column(name="per_step_ns", heading="per step", show=_own),
+            Column(name="per_step_ns", heading="per step", show=or_no(show_ns)),
             Column(name="kind", heading="kind", right=False),
             Column(name="name", heading="kernel", right=False, fold=True),
         ],
@@ -132,13 +130,13 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
     before = sum(device.idle.before_launch_ns for device in rank.devices)
     after = sum(device.idle.after_launch_ns for device in rank.devices)
     if all(device.idle.causes is None for device in rank.devices):
-        yield f"Idle {show_ns(whole)}{_place(rank)}: why is {NOT_MEASURED}; -t cuda records API calls"
+        yield f"Idle {show_ns(whole)}{place(rank)}: why is {NOT_MEASURED}; -t cuda records API calls"
         return
     causes = [(device.device, cause) for device in rank.devices for cause in device.idle.causes or []]
     causes.sort(key=lambda entry: -entry[1].total_ns)
-    rows = causes[: _limit(top, SHORT)]
+    rows = causes[: limited(top, SHORT)]
     table = Table(
-        title=f"Idle {show_ns(whole)}{_place(rank)}: {show_ns(before)} before the next launch, "
+        title=f"Idle {show_ns(whole)}{place(rank)}: {show_ns(before)} before the next launch, "
         f"{show_ns(after)} after{first_of(len(rows), len(causes))}",
         columns=[
             Column(name="device", heading="GPU"),
@@ -168,18 +166,18 @@ def _idle(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
 def _ranges(rank: "NsysRank", top: int | None) -> Iterator[Table | str]:
     found = rank.projection
     if found is None:
-        yield f"NVTX ranges{_place(rank)}: {NOT_MEASURED}; name parts of the program and profile with -t cuda,nvtx"
+        yield f"NVTX ranges{place(rank)}: {NOT_MEASURED}; name parts of the program and profile with -t cuda,nvtx"
         return
-    rows = found.ranges[: _limit(top, LONG)]
+    rows = found.ranges[: limited(top, LONG)]
     whole = found.gpu_ns
     table = Table(
-        title=f"GPU time of NVTX ranges{_place(rank)}{first_of(len(rows), len(found.ranges))}; "
+        title=f"GPU time of NVTX ranges{place(rank)}{first_of(len(rows), len(found.ranges))}; "
         f"{show_pct(share_pct(whole - found.attributed_ns, whole))} of {show_ns(whole)} not attributed{_why(found)}",
         columns=[
             Column(name="inclusive_ns", heading="with inner", show=show_ns),
-            Column(name="exclusive_ns", heading="own", show=_own),
+            Column(name="exclusive_ns", heading="own", show=or_no(show_ns)),
             Column(name="by_time_ns", heading="by time", show=show_ns, less=2),
-            Column(name="backward_ns", heading="its backward", show=_own, less=1),
+            Column(name="backward_ns", heading="its backward", show=or_no(show_ns), less=1),
             Column(name="count", heading="count", show=show_count),
             Column(name="host_ns", heading="host", show=show_ns, less=2),
             Column(name="name", heading="range", right=False, fold=True),
@@ -212,9 +210,10 @@ def _why(found: "Projection") -> str:
 
 def _host_ranges(rank: "NsysRank", top: int | None) -> Table:
     """Where nothing of a GPU was recorded."""
-    rows = rank.ranges[: _limit(top, LONG)]
-    return Table(
-        title=f"NVTX ranges on the host{_place(rank)}{first_of(len(rows), len(rank.ranges))}",
+    rows = rank.ranges[: limited(top, LONG)]
+    return Table.of(
+        rows,
+        title=f"NVTX ranges on the host{place(rank)}{first_of(len(rows), len(rank.ranges))}",
         columns=[
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="count", heading="count", show=show_count),
@@ -222,38 +221,33 @@ def _host_ranges(rank: "NsysRank", top: int | None) -> Table:
             Column(name="max_ns", heading="longest", show=show_ns),
             Column(name="name", heading="range", right=False, fold=True),
         ],
-        rows=[(row.total_ns, row.count, row.mean_ns, row.max_ns, row.name) for row in rows],
     )
 
 
 def _steps(rank: "NsysRank") -> str:
     if not rank.step_summary:
-        return f"Steps{_place(rank)}: {NOT_MEASURED}; put each in an NVTX range called step"
+        return f"Steps{place(rank)}: {NOT_MEASURED}; put each in an NVTX range called step"
     return "\n".join(
-        f"Steps{_place(rank)}, process {row.process}, GPU {row.device}: {row.count} of {show_ns(row.span_median_ns)} "
-        f"(median; {show_ns(row.span_min_ns)} to {show_ns(row.span_max_ns)}): compute {show_pct(row.compute_pct)}, "
-        f"exposed communication {show_pct(row.comm_exposed_pct)}, copies {show_pct(row.memory_pct)}, "
-        f"idle {show_pct(row.idle_pct)}"
-        for row in rank.step_summary
+        f"Steps{place(rank)}, process {row.process}, GPU {row.device}: {steps(row)}" for row in rank.step_summary
     )
 
 
 def _launches(rank: "NsysRank") -> str:
     if rank.launches is None:
-        return f"Launch overhead{_place(rank)}: {NOT_MEASURED}; profile with -t cuda"
+        return f"Launch overhead{place(rank)}: {NOT_MEASURED}; profile with -t cuda"
     told = (
         f"{show_count(row.count)} {row.call} of {show_ns(row.median_ns)}"
         + (f", then {show_ns(row.queued_median_ns)} queued" if row.queued_median_ns is not None else "")
         for row in rank.launches[:3]
     )
-    return f"Launches{_place(rank)} (medians): {'; '.join(told) or 'none'}"
+    return f"Launches{place(rank)} (medians): {'; '.join(told) or 'none'}"
 
 
 def _collectives(rank: "NsysRank") -> str:
     told = (
         f"{show_count(row.count)} {row.collective} of {show_ns(row.median_ns)} (95 % below {show_ns(row.p95_ns)})"
         + (f", {show_bytes(row.bytes)}" if row.bytes is not None else "")
-        + (f", {_rate(row.bytes_per_s)}" if row.bytes_per_s is not None else "")
+        + (f", {show_rate(row.bytes_per_s)}" if row.bytes_per_s is not None else "")
         for row in rank.collectives
     )
     sizes = (
@@ -261,18 +255,19 @@ def _collectives(rank: "NsysRank") -> str:
         if any(row.bytes is not None for row in rank.collectives)
         else f"; sizes {NOT_MEASURED} (-t nvtx, NCCL 2.26+)"
     )
-    return f"Collectives{_place(rank)} (medians): {'; '.join(told)}{sizes}"
+    return f"Collectives{place(rank)} (medians): {'; '.join(told)}{sizes}"
 
 
 def _metrics(rank: "NsysRank") -> str:
     if not rank.metrics:
-        return f"GPU metrics{_place(rank)}: {NOT_MEASURED}; --gpu-metrics-devices=all samples them"
+        return f"GPU metrics{place(rank)}: {NOT_MEASURED}; --gpu-metrics-devices=all samples them"
     told = (f"{row.metric} {row.mean:.1f} (most {row.max:.0f})" for row in rank.metrics[:LONG])
-    return f"GPU metrics{_place(rank)}, means over the capture: {', '.join(told)}"
+    return f"GPU metrics{place(rank)}, means over the capture: {', '.join(told)}"
 
 
 def _skew(skew: "Skew") -> Iterator[Table | str]:
-    yield Table(
+    yield Table.of(
+        skew.workers,
         title=f"Ranks side by side; {show_count(skew.collectives)} collectives matched",
         columns=[
             Column(name="rank", heading="rank"),
@@ -285,20 +280,6 @@ def _skew(skew: "Skew") -> Iterator[Table | str]:
             Column(name="offset_ns", heading="clock", show=show_ns, less=3),
             Column(name="spread_ns", heading="±", show=show_ns, less=3),
         ],
-        rows=[
-            (
-                row.rank,
-                row.process,
-                row.device,
-                row.step_median_ns,
-                row.comm_exposed_ns,
-                row.last_in,
-                row.waited_ns,
-                row.offset_ns,
-                row.spread_ns,
-            )
-            for row in skew.workers
-        ],
     )
     if skew.steps:
         worst = max(skew.steps, key=lambda row: row.longest_ns - row.shortest_ns)
@@ -310,9 +291,9 @@ def _skew(skew: "Skew") -> Iterator[Table | str]:
 
 def _transfers(rank: "NsysRank", top: int | None) -> Table:
     found = rank.transfers or []
-    rows = found[: _limit(top, SHORT)]
+    rows = found[: limited(top, SHORT)]
     table = Table(
-        title=f"Copies and sets{_place(rank)}{first_of(len(rows), len(found))}",
+        title=f"Copies and sets{place(rank)}{first_of(len(rows), len(found))}",
         columns=[
             Column(name="direction", heading="direction", right=False),
             Column(name="memory", heading="memory", right=False),
@@ -320,7 +301,7 @@ def _transfers(rank: "NsysRank", top: int | None) -> Table:
             Column(name="count", heading="count", show=show_count, less=1),
             Column(name="total_ns", heading="time", show=show_ns),
             Column(name="bytes", heading="size", show=show_bytes),
-            Column(name="bytes_per_s", heading="rate", show=_rate, less=2),
+            Column(name="bytes_per_s", heading="rate", show=show_rate, less=2),
         ],
         rows=[
             (
@@ -338,21 +319,5 @@ def _transfers(rank: "NsysRank", top: int | None) -> Table:
     return table.without("device") if len(rank.devices) == 1 else table
 
 
-def _own(value: Cell) -> str:
-    return value if isinstance(value, str) else show_ns(value)
-
-
-def _rate(bytes_per_s: float) -> str:
-    return f"{show_bytes(bytes_per_s)}/s"
-
-
-def _limit(top: int | None, fitting: int) -> int | None:
-    return fitting if top is None else top or None
-
-
 def _of_span(part: int, span: int) -> Cell:
     return f"{show_ns(part)} {show_pct(100 * part / span) if span else ''}".rstrip()
-
-
-def _place(rank: "NsysRank") -> str:
-    return f", rank {rank.rank}" if rank.rank else ""

@@ -18,14 +18,13 @@ WORTH_SHOWING_PCT = 10
 
 def proof_tables(proof: "RecipeProof", top: int) -> list[Table]:
     """The verdict over all ranks, and the tables of the first rank that has GEMMs with shapes."""
-    ranks = [rank for rank in proof.ranks if rank.gemms]
-    verdict = [_verdict(proof.conformance)] if proof.conformance.fields else []
-    if not ranks:
-        return verdict if proof.conformance.fits else []
-    rank = ranks[0]
-    rates = next(found for found in proof.efficiency if found.rank == rank.rank)
-    if not verdict and not rank.fp8_flops_pct and (rates.multiplying_pct or 100) < WORTH_SHOWING_PCT:
+    if not _worth_showing(proof):
         return []
+    verdict = [_verdict(proof.conformance)] if proof.conformance.fields else []
+    rank = _first(proof)
+    if rank is None:
+        return verdict
+    rates = _of_rank(proof, rank)
     shown = [*verdict, _gemms(rank, proof.conformance), _rates(rates)]
     if rank.gathers:
         shown.append(_gathers(rank))
@@ -38,16 +37,33 @@ def proof_tables(proof: "RecipeProof", top: int) -> list[Table]:
 
 def proof_line(proof: "RecipeProof") -> str | None:
     """The verdict, and FP8's part in the first rank that has GEMMs; None where `proof_tables` has nothing."""
-    if not proof_tables(proof, 1):
+    if not _worth_showing(proof):
         return None
     found = proof.conformance
     fits = f"recipes that fit what is seen: {', '.join(found.fits) or 'none of ours'}"
     text = f"Recipe {found.recipe}: conforms: {found.conforms} ({found.why})" if found.recipe else f"Precision: {fits}"
-    rank = next((rank for rank in proof.ranks if rank.gemms), None)
-    if rank:
+    if rank := _first(proof):
         text += f"; FP8 has {show_pct(rank.fp8_flops_pct)} of the FLOPs of GEMMs"
         text += f" and {show_pct(rank.fp8_time_pct)} of their time{', emulated' if rank.emulated else ''}"
     return f"{text}. More: --view precision"
+
+
+def _worth_showing(proof: "RecipeProof") -> bool:
+    """Not of a trace without FP8 and without a recipe in which little was multiplied."""
+    rank, stated = _first(proof), bool(proof.conformance.fields)
+    if rank is None:
+        return stated and bool(proof.conformance.fits)
+    much = (_of_rank(proof, rank).multiplying_pct or 100) >= WORTH_SHOWING_PCT
+    return stated or bool(rank.fp8_flops_pct) or much
+
+
+def _first(proof: "RecipeProof") -> "PrecisionUse | None":
+    """The first rank that has GEMMs."""
+    return next((rank for rank in proof.ranks if rank.gemms), None)
+
+
+def _of_rank(proof: "RecipeProof", rank: "PrecisionUse") -> "Efficiency":
+    return next(found for found in proof.efficiency if found.rank == rank.rank)
 
 
 def _verdict(found: "Conformance") -> Table:
@@ -147,7 +163,8 @@ def _rates(found: "Efficiency") -> Table:
 
 
 def _gathers(rank: "PrecisionUse") -> Table:
-    return Table(
+    return Table.of(
+        rank.gathers,
         title=f"All-gathers of parameters, rank {rank.rank}",
         columns=[
             Column(name="dtype", heading="dtype", right=False),
@@ -155,7 +172,6 @@ def _gathers(rank: "PrecisionUse") -> Table:
             Column(name="bytes", heading="bytes", show=show_bytes),
             Column(name="casts", heading="weights cast", show=show_count),
         ],
-        rows=[(row.dtype, row.count, row.bytes, row.casts) for row in rank.gathers],
         note="Bytes are those of the gathered buffers, all ranks' parts together.",
     )
 
@@ -164,7 +180,8 @@ def _layers(rank: "PrecisionUse", top: int) -> Table:
     rows = rank.layers[: top or None]
     said = f"The FP8 tax is {show_ns(rank.tax_ns)}: casts, largest values, scales and layout that only FP8 needs."
     gained = f"not measured: {rank.gained_why}." if rank.gained_why else show_ns(rank.gained_ns) + ", an estimate."
-    return Table(
+    return Table.of(
+        rows,
         title=f"FP8 layer by layer, rank {rank.rank} ({_clock(rank.clock)}){first_of(len(rows), len(rank.layers))}",
         columns=[
             Column(name="layer", heading="layer", right=False, fold=True),
@@ -174,14 +191,14 @@ def _layers(rank: "PrecisionUse", top: int) -> Table:
             Column(name="tax_ns", heading="FP8 tax", show=show_ns),
             Column(name="gained_ns", heading="gained", show=show_ns, less=1),
         ],
-        rows=[(row.layer, row.fp8_gemms, row.gemms, row.gemm_ns, row.tax_ns, row.gained_ns) for row in rows],
         note=f"{said} Gained by the GEMMs against bf16: {gained}",
     )
 
 
 def _roofline(found: "Efficiency", top: int) -> Table:
     rows = found.roofline[: top or None]
-    return Table(
+    return Table.of(
+        rows,
         title=f"Roofline, rank {found.rank}{first_of(len(rows), len(found.roofline))}",
         columns=[
             Column(name="sizes", heading="sizes", right=False),
@@ -193,20 +210,6 @@ def _roofline(found: "Efficiency", top: int) -> Table:
             Column(name="ridge", heading="ridge", show=lambda value: f"{value:.0f}", less=2),
             Column(name="bound", heading="bound by", right=False),
             Column(name="attainable_pct", heading="of roof", show=show_pct),
-        ],
-        rows=[
-            (
-                row.sizes,
-                row.dtype,
-                row.role,
-                row.count,
-                row.time_ns,
-                row.flops_per_byte,
-                row.ridge,
-                row.bound,
-                row.attainable_pct,
-            )
-            for row in rows
         ],
         note="Sizes are m × k × n, with the batch before. Bound by memory where FLOPs a byte lie below the ridge.",
     )

@@ -62,6 +62,11 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str | None = None
 
+    @classmethod
+    def of(cls, found: Iterable[object], *, title: str, columns: Sequence[Column], note: str | None = None) -> "Table":
+        """One row for each thing found: its attributes that the columns are named after."""
+        return cls(title=title, columns=columns, rows=[cells(one, columns) for one in found], note=note)
+
     def shown(self) -> list[list[str]]:
         """The rows as people read them."""
         return [[shown(cell, column) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
@@ -71,6 +76,11 @@ class Table:
         kept = [at for at, column in enumerate(self.columns) if column.name not in names]
         rows = [[row[at] for at in kept] for row in self.rows]
         return replace(self, columns=[self.columns[at] for at in kept], rows=rows)
+
+
+def cells(one: object, columns: Iterable[Column]) -> tuple[Cell, ...]:
+    """The attributes that columns are named after."""
+    return tuple(getattr(one, column.name) for column in columns)
 
 
 def shown(cell: Cell, column: Column) -> str:
@@ -87,6 +97,20 @@ def terminal(*, width: int | None = None, file: Any = None) -> "Console":
     out = file or sys.stdout
     fits = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(file=out, width=width or (None if fits else 100_000), highlight=False, soft_wrap=False)
+
+
+NO = "–"
+"""Where a value does not apply, which is not that it was not measured."""
+
+
+def or_no(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    """How a column shows its values beside `NO`, and other words."""
+    return lambda cell: cell if isinstance(cell, str) else show(cell)
+
+
+def limited(top: int | None, fitting: int) -> int | None:
+    """How many rows to show: those that fit where nobody asked, all (None) where `top` is 0."""
+    return fitting if top is None else top or None
 
 
 def share_pct(part: float, whole: float) -> float | None:
@@ -126,12 +150,7 @@ def print_table(table: Table, console: "Console") -> list[str]:
     from rich.cells import cell_len
     from rich.text import Text
 
-    visible = [at for at, column in enumerate(table.columns) if not column.data]
-    table = replace(
-        table,
-        columns=[table.columns[at] for at in visible],
-        rows=[[row[at] for at in visible] for row in table.rows],
-    )
+    table = table.without(*(column.name for column in table.columns if column.data))
     texts = [[_printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_pct
+from .rank_text import kinds, place, steps
 from .recipe_proof import proof_line
-from .tables import Table, print_all, print_text
-from .trace_views import CAUSES, VIEWS, ViewName, cut, places, without_rank
+from .tables import Table, limited, print_all, print_text
+from .trace_views import CAUSES, VIEWS, ViewName, cut, places
 
 if TYPE_CHECKING:
     from ..analyzers.answer import DeviceAnswer
@@ -31,22 +32,22 @@ def show(report: "TraceReport", console: Console, top: int | None) -> None:
 def _parts(report: "TraceReport", top: int | None) -> Iterator[Table | str]:
     """What is shown: tables without their notes, and lines of text. Of several ranks the first is looked into."""
     if any(True for _ in places(report)):
-        yield _plain(cut(VIEWS["devices"].build(report), _limit(top, 16)))
+        yield _plain(cut(VIEWS["devices"].build(report), limited(top, 16)))
     if report.skew:
-        yield _plain(cut(VIEWS["ranks"].build(report), _limit(top, 16)))
+        yield _plain(cut(VIEWS["ranks"].build(report), limited(top, 16)))
     for rank in report.ranks[: None if top == 0 else 1]:
         alone = _of_one(report, rank)
         yield "\n".join(_lines(rank))
         if rank.devices:
-            yield _table(alone, "kernels", _limit(top, LONG))
+            yield _table(alone, "kernels", limited(top, LONG))
         elif rank.ranges:
-            yield _table(alone, "ranges", _limit(top, SHORT))
+            yield _table(alone, "ranges", limited(top, SHORT))
         if rank.operators:
-            yield _table(alone, "operators", _limit(top, SHORT if rank.devices else LONG))
+            yield _table(alone, "operators", limited(top, SHORT if rank.devices else LONG))
         for build in (VIEWS["modules"].build, VIEWS["collectives"].build):
             table = build(alone)
             if table.rows:
-                yield _plain(cut(table, _limit(top, SHORT)), rank)
+                yield _plain(cut(table, limited(top, SHORT)), rank)
     if report.precision and (line := proof_line(report.precision)):
         yield line
 
@@ -69,26 +70,20 @@ def _plain(table: Table, rank: "TraceRank | None" = None) -> Table:
         return replace(table, note=None)
     head, mark, rest = table.title.partition(": the first")
     title, colon, tail = head.partition(";")
-    return replace(without_rank(table), title=f"{title}{_place(rank)}{colon}{tail}{mark}{rest}", note=None)
+    return replace(table.without("rank"), title=f"{title}{place(rank)}{colon}{tail}{mark}{rest}", note=None)
 
 
 def _lines(rank: "TraceRank") -> Iterator[str]:
     if rank.step_summary:
-        yield from (
-            f"Steps{_place(rank)}: {row.count} of {show_ns(row.span_median_ns)} (median; {show_ns(row.span_min_ns)} to "
-            f"{show_ns(row.span_max_ns)}): compute {show_pct(row.compute_pct)}, exposed communication "
-            f"{show_pct(row.comm_exposed_pct)}, copies {show_pct(row.memory_pct)}, idle {show_pct(row.idle_pct)}"
-            for row in rank.step_summary
-        )
+        yield from (f"Steps{place(rank)}: {steps(row)}" for row in rank.step_summary)
     else:
-        yield f"Steps{_place(rank)}: {NOT_MEASURED}; {VIEWS['steps'].absent}"
+        yield f"Steps{place(rank)}: {NOT_MEASURED}; {VIEWS['steps'].absent}"
     for device in rank.devices:
         yield _idle(device)
     if rank.phases:
         yield _phases(rank)
     if rank.kinds:
-        told = (f"{row.kind} {show_pct(row.share_pct)}" for row in rank.kinds)
-        yield f"Kinds of work, of the span: {', '.join(told)}"
+        yield f"Kinds of work, of the span: {kinds(rank)}"
     if rank.fsdp:
         yield _fsdp(rank)
     if rank.launches:
@@ -168,11 +163,3 @@ def _memory(curves: "list[MemoryCurve]") -> str:
         first = f"{show_bytes(row.first_bytes)} at first" + (f", {added}" if added else "")
         told.append(f"{where} {show_bytes(row.peak_bytes)} at the peak ({first})")
     return f"Memory allocated: {'; '.join(told)}"
-
-
-def _limit(top: int | None, fitting: int) -> int | None:
-    return fitting if top is None else top or None
-
-
-def _place(rank: "TraceRank") -> str:
-    return f", rank {rank.rank}" if rank.rank else ""

@@ -3,12 +3,13 @@
 Columns marked as data are for CSV and JSON alone: on a terminal the row has to fit beside a name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..record.units import show_bytes, show_count, show_ns, show_pct
-from .tables import Cell, Column, Table, first_of, share_pct
+from ..record.units import show_bytes, show_count, show_ns, show_pct, show_rate
+from .recipe_proof import proof_tables
+from .tables import NO, Cell, Column, Table, cells, first_of, or_no, share_pct
 
 if TYPE_CHECKING:
     from ..analyzers.answer import DeviceAnswer
@@ -18,8 +19,6 @@ ViewName = Literal[
     "devices", "steps", "idle", "phases", "kinds", "kernels", "operators", "modules", "ranges", "fsdp", "collectives",
     "launches", "memory", "path", "ranks", "precision",
 ]  # fmt: skip
-NO = "–"
-"""Where a value does not apply."""
 RANK = Column(name="rank", heading="rank")
 DEVICE = Column(name="device", heading="GPU", show=lambda value: "CPU" if value == -1 else str(value))
 
@@ -34,8 +33,7 @@ def data(*names: str) -> list[Column]:
     return [Column(name=name, heading=name, data=True) for name in names]
 
 
-def _ns(value: Cell) -> str:
-    return value if isinstance(value, str) else show_ns(value)
+_ns = or_no(show_ns)
 
 
 def _pct(name: str, heading: str) -> Column:
@@ -48,6 +46,14 @@ def _count(name: str = "count", heading: str = "count") -> Column:
 
 def _named(heading: str, name: str = "name") -> Column:
     return Column(name=name, heading=heading, right=False, fold=True)
+
+
+def _by_rank(
+    found: Iterable[tuple[int, object]], *, title: str, columns: Sequence[Column], note: str | None = None
+) -> Table:
+    """`Table.of` things each with its rank, which is the first column."""
+    rows = [(rank, *cells(one, columns[1:])) for rank, one in found]
+    return Table(title=title, columns=columns, rows=rows, note=note)
 
 
 def places(report: "TraceReport") -> "Iterator[tuple[TraceRank, DeviceAnswer]]":
@@ -181,7 +187,8 @@ def phases(report: "TraceReport") -> Table:
 
 def kinds(report: "TraceReport") -> Table:
     """Kernels by what they do."""
-    return Table(
+    return _by_rank(
+        ((rank.rank, row) for rank in report.ranks for row in rank.kinds),
         title="Kinds of work; durations summed, shares of the span",
         columns=[
             RANK,
@@ -190,41 +197,31 @@ def kinds(report: "TraceReport") -> Table:
             _pct("share_pct", "share"),
             _count(),
         ],
-        rows=[
-            (rank.rank, row.kind, row.total_ns, row.share_pct, row.count) for rank in report.ranks for row in rank.kinds
-        ],
     )
 
 
 def kernels(report: "TraceReport") -> Table:
     """Kernels by name."""
+    columns = [
+        RANK,
+        DEVICE,
+        _named("kernel"),
+        Column(name="kind", heading="kind", right=False, data=True),
+        _count(),
+        *times(("total_ns", "time")),
+        *data("mean_ns"),
+        *times(("median_ns", "median")),
+        *data("min_ns", "max_ns", "p95_ns"),
+        _pct("share_pct", "share"),
+    ]
     return Table(
         title="Kernels; shares are of the span",
-        columns=[
-            RANK,
-            DEVICE,
-            _named("kernel"),
-            Column(name="kind", heading="kind", right=False, data=True),
-            _count(),
-            *times(("total_ns", "time")),
-            *data("mean_ns"),
-            *times(("median_ns", "median")),
-            *data("min_ns", "max_ns", "p95_ns"),
-            _pct("share_pct", "share"),
-        ],
+        columns=columns,
         rows=[
             (
                 rank.rank,
                 device.device,
-                row.name,
-                row.kind,
-                row.count,
-                row.total_ns,
-                row.mean_ns,
-                row.median_ns,
-                row.min_ns,
-                row.max_ns,
-                row.p95_ns,
+                *cells(row, columns[2:-1]),
                 share_pct(row.total_ns, device.span_ns),
             )
             for rank in report.ranks
@@ -243,7 +240,8 @@ def operators(report: "TraceReport") -> Table:
     linked = any(row.backward_ns is not None for _, row in rows)
     device = times(("device_self_ns", "GPU own"), ("device_total_ns", "GPU all"), ("backward_ns", "backward"))
     device[2] = replace(device[2], data=not linked)
-    return Table(
+    return _by_rank(
+        rows,
         title="CPU operators",
         columns=[
             RANK,
@@ -254,20 +252,6 @@ def operators(report: "TraceReport") -> Table:
             *(device if on_devices else [replace(column, data=True) for column in device]),
             Column(name="shapes", heading="input shapes", right=False, fold=True, data=not by_shape),
         ],
-        rows=[
-            (
-                rank,
-                row.name,
-                row.count,
-                row.total_ns,
-                row.self_ns,
-                row.device_self_ns,
-                row.device_total_ns,
-                row.backward_ns,
-                row.shapes,
-            )
-            for rank, row in rows
-        ],
         note="Own: without the operators that it calls. GPU times are what it launched, summed; backward: what the "
         "backward functions did that it made.",
     )
@@ -276,25 +260,22 @@ def operators(report: "TraceReport") -> Table:
 def modules(report: "TraceReport") -> Table:
     """nn.Modules."""
     linked = any(row.backward_ns is not None for rank in report.ranks for row in rank.modules)
+    columns = [
+        RANK,
+        _named("module"),
+        _count(),
+        *times(("exclusive_ns", "GPU own"), ("inclusive_ns", "GPU all")),
+        Column(name="backward_ns", heading="backward", show=_ns, data=not linked),
+        *times(("host_ns", "host")),
+    ]
     return Table(
         title="Modules; GPU times are what their calls launched, summed",
-        columns=[
-            RANK,
-            _named("module"),
-            _count(),
-            *times(("exclusive_ns", "GPU own"), ("inclusive_ns", "GPU all")),
-            Column(name="backward_ns", heading="backward", show=_ns, data=not linked),
-            *times(("host_ns", "host")),
-        ],
+        columns=columns,
         rows=[
             (
                 rank.rank,
                 row.name.removeprefix("nn.Module: "),
-                row.count,
-                row.exclusive_ns,
-                row.inclusive_ns,
-                row.backward_ns,
-                row.host_ns,
+                *cells(row, columns[2:]),
             )
             for rank in report.ranks
             for row in rank.modules
@@ -325,8 +306,7 @@ def ranges(report: "TraceReport") -> Table:
             Column(name="mean_ns", heading="mean", show=_ns, data=measured),
             Column(name="max_ns", heading="longest", show=_ns, data=measured),
             Column(name="inclusive_ns", heading="GPU, with inner", show=_ns, data=not measured),
-            *(Column(name=name, heading=name, data=True) for name in ("exclusive_ns", "by_time_ns", "backward_ns")),
-            *data("style"),
+            *data("exclusive_ns", "by_time_ns", "backward_ns", "style"),
         ],
         rows=rows,
         note="Ranges lie within one another; GPU times are what was launched in them, summed.",
@@ -335,7 +315,8 @@ def ranges(report: "TraceReport") -> Table:
 
 def fsdp(report: "TraceReport") -> Table:
     """FSDP2's collectives by layer."""
-    return Table(
+    return _by_rank(
+        ((rank.rank, row) for rank in report.ranks for row in rank.fsdp),
         title="FSDP's collectives by layer",
         columns=[
             RANK,
@@ -346,28 +327,14 @@ def fsdp(report: "TraceReport") -> Table:
             _named("layer", "layer"),
             *data("host_ns"),
         ],
-        rows=[
-            (
-                rank.rank,
-                row.phase,
-                row.count,
-                row.comm_ns,
-                row.exposed_ns,
-                row.overlapped_ns,
-                row.bytes,
-                row.layer,
-                row.host_ns,
-            )
-            for rank in report.ranks
-            for row in rank.fsdp
-        ],
         note="Exposed: while no compute kernel runs. Size: what one rank hands in.",
     )
 
 
 def collectives(report: "TraceReport") -> Table:
     """Collectives with sizes and bandwidths."""
-    return Table(
+    return _by_rank(
+        ((rank.rank, row) for rank in report.ranks for row in rank.communication),
         title="Collectives, waiting for other ranks included",
         columns=[
             RANK,
@@ -376,29 +343,9 @@ def collectives(report: "TraceReport") -> Table:
             *times(("total_ns", "time")),
             *data("median_ns"),
             Column(name="bytes", heading="size", show=show_bytes),
-            Column(name="bus_bytes_per_s", heading="bus", show=lambda value: f"{show_bytes(value)}/s"),
+            Column(name="bus_bytes_per_s", heading="bus", show=show_rate),
             Column(name="dtype", heading="type", right=False),
             *data("group", "group_size", "algorithm", "protocol", "min_ns", "alg_bytes_per_s"),
-        ],
-        rows=[
-            (
-                rank.rank,
-                row.collective,
-                row.count,
-                row.total_ns,
-                row.median_ns,
-                row.bytes,
-                row.bus_bytes_per_s,
-                row.dtype,
-                row.group,
-                row.group_size,
-                row.algorithm,
-                row.protocol,
-                row.min_ns,
-                row.alg_bytes_per_s,
-            )
-            for rank in report.ranks
-            for row in rank.communication
         ],
         note="Size: what one rank hands in, summed. Bus bandwidth as nccl-tests define it, a lower bound.",
     )
@@ -458,18 +405,14 @@ _PATH = ("compute_ns", "communication_ns", "memory_ns", "launch_ns", "waiting_ns
 def path(report: "TraceReport") -> Table:
     """The critical path of each step."""
     headings = ("compute", "comm.", "copies", "launch", "waiting", "host", "sync.")
-    return Table(
+    return _by_rank(
+        ((rank.rank, row) for rank in report.ranks for row in rank.critical_paths),
         title="Critical path of each step",
         columns=[
             RANK,
             DEVICE,
             Column(name="number", heading="step"),
             *times(("span_ns", "length"), *zip(_PATH, headings, strict=True)),
-        ],
-        rows=[
-            (rank.rank, row.device, row.number, row.span_ns, *(getattr(row, part) for part in _PATH))
-            for rank in report.ranks
-            for row in rank.critical_paths
         ],
         note="The chain that the step's end hangs on, told by times; its parts sum to its length.",
     )
@@ -479,7 +422,8 @@ def ranks(report: "TraceReport") -> Table:
     """Ranks side by side."""
     found = report.skew.workers if report.skew else []
     matched = report.skew.collectives if report.skew else 0
-    return Table(
+    return Table.of(
+        found,
         title=f"Ranks side by side; {show_count(matched)} collectives matched",
         columns=[
             RANK,
@@ -488,22 +432,6 @@ def ranks(report: "TraceReport") -> Table:
             _count("last_in", "last in"),
             *times(("waited_ns", "waited"), ("offset_ns", "clock"), ("spread_ns", "±")),
             *data("process", "steps", "comm_exposed_pct"),
-        ],
-        rows=[
-            (
-                row.rank,
-                row.device,
-                row.step_median_ns,
-                row.comm_exposed_ns,
-                row.last_in,
-                row.waited_ns,
-                row.offset_ns,
-                row.spread_ns,
-                row.process,
-                row.steps,
-                row.comm_exposed_pct,
-            )
-            for row in found
         ],
         note="Last in: collectives that it entered last. Waited: in collectives, for the last one to come.",
     )
@@ -515,19 +443,17 @@ class View:
 
     build: "Callable[[TraceReport], Table]"
     absent: str
+    draw: "Callable[[TraceReport, int], list[Table]] | None" = None
+    """What a terminal shows in place of that table, where it has more to show; the number is of rows (0: all)."""
 
 
 def precision(report: "TraceReport") -> Table:
     """Multiplications by role and precision; `recipe_proof.proof_tables` draws more."""
     names = ("role", "dtype", "emulated", "count", "flops", "time_ns")
-    return Table(
+    return _by_rank(
+        ((rank.rank, row) for rank in (report.precision.ranks if report.precision else []) for row in rank.gemms),
         title="Multiplications by role and precision",
         columns=[RANK, *(Column(name=name, heading=name) for name in names)],
-        rows=[
-            (rank.rank, *(getattr(row, name) for name in names))
-            for rank in (report.precision.ranks if report.precision else [])
-            for row in rank.gemms
-        ],
     )
 
 
@@ -547,7 +473,11 @@ VIEWS: dict[ViewName, View] = {
     "memory": View(build=memory, absent="memory was not recorded; profile with profile_memory=True"),
     "path": View(build=path, absent="it takes steps, launches and device work, and not all were recorded"),
     "ranks": View(build=ranks, absent="there is one rank only; name the traces of several, or their folder"),
-    "precision": View(build=precision, absent="no multiplications were recorded; profile with record_shapes=True"),
+    "precision": View(
+        build=precision,
+        absent="no multiplications were recorded; profile with record_shapes=True",
+        draw=lambda report, top: proof_tables(report.precision, top) if report.precision else [],
+    ),
 }
 
 
@@ -556,8 +486,3 @@ def cut(table: Table, rows: int | None) -> Table:
     if rows is None or rows >= len(table.rows):
         return table
     return replace(table, title=f"{table.title}{first_of(rows, len(table.rows))}", rows=table.rows[:rows])
-
-
-def without_rank(table: Table) -> Table:
-    """A table of one rank without the column that says which."""
-    return replace(table, columns=table.columns[1:], rows=[row[1:] for row in table.rows])

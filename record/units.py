@@ -33,6 +33,11 @@ def show_bytes(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def show_rate(bytes_per_s: float | None) -> str:
+    """`3.25 GiB/s`."""
+    return NOT_MEASURED if bytes_per_s is None else f"{show_bytes(bytes_per_s)}/s"
+
+
 def show_pct(value: float | None, *, signed: bool = False) -> str:
     """One decimal: `12.3 %`; with `signed`, `+12.3 %`."""
     if value is None:
