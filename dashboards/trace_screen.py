@@ -10,7 +10,8 @@ from ..record.units import NOT_MEASURED, show_bytes, show_count, show_ns, show_p
 from .rank_text import kinds, place, steps
 from .recipe_proof import proof_line
 from .tables import Table, limited, print_all, print_text
-from .trace_views import CAUSES, VIEWS, ViewName, cut, places
+from .trace_views import VIEWS, ViewName, cut
+from .trace_work import CAUSES, places
 
 if TYPE_CHECKING:
     from ..analyzers.answer import DeviceAnswer
