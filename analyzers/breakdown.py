@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .activities import Activities, Ints, activities_of
 from .doubts import doubts
@@ -78,7 +77,7 @@ class RankTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `stepscope trace` and `analyze-nsys` print as JSON."""
+    """Device and operator times alone, without what explains them: `trace_answers` and `nsys.answers` do that."""
 
     schema: Literal["stepscope.timeline/1"] = "stepscope.timeline/1"
     ranks: list[RankTime]
@@ -121,8 +120,8 @@ def breakdown(timeline: Timeline) -> TimelineReport:
 
 
 def _rank(timeline: Timeline, source: Source) -> RankTime:
-    work = activities_of(_of_rank(timeline.activities, source.rank))
-    ranges = _of_rank(timeline.ranges, source.rank)
+    part = timeline.of_rank(source.rank)
+    work = activities_of(part.activities)
     return RankTime(
         rank=source.rank,
         source=source.path,
@@ -131,8 +130,8 @@ def _rank(timeline: Timeline, source: Source) -> RankTime:
             for device in np.unique(work.device).tolist()
             if len(on_it := work.where(work.device == device))
         ],
-        operators=operator_times(_of_rank(timeline.ops, source.rank)),
-        ranges=_range_times(ranges),
+        operators=operator_times(part.ops),
+        ranges=_range_times(part.ranges),
     )
 
 
@@ -240,7 +239,3 @@ def _quantile(ordered: npt.NDArray[np.int64], percent: int) -> float:
     whole, rest = divmod((len(ordered) - 1) * percent, 100)
     low, high = int(ordered[whole]), int(ordered[min(whole + 1, len(ordered) - 1)])
     return low + (high - low) * rest / 100
-
-
-def _of_rank(table: pa.Table, rank: int) -> pa.Table:
-    return table.filter(pc.equal(table["rank"], rank))

@@ -277,15 +277,9 @@ def _padding(gemms: Sequence[Gemm], recipe: Recipe) -> FieldProof:
         verdict = "makes no difference"
     else:
         verdict = "cannot tell"
-    words = {True: "padded", False: "not padded", None: "cannot be told"}
-    seen = Counter(words[gemm.padded] for gemm in float8)
-    return FieldProof(
-        field="pad_inner_dim",
-        stated=str(recipe.pad_inner_dim).lower(),
-        seen=dict(seen),
-        where=f"{len(float8)} FP8 GEMMs",
-        verdict=verdict,
-    )
+    found = [gemm.padded for gemm in float8]
+    where = f"{len(float8)} FP8 GEMMs"
+    return _switch(recipe, "pad_inner_dim", found, ("padded", "not padded"), where, verdict)
 
 
 def _powers_of_2(gemms: Sequence[Gemm], recipe: Recipe) -> FieldProof:
@@ -296,12 +290,14 @@ def _powers_of_2(gemms: Sequence[Gemm], recipe: Recipe) -> FieldProof:
         verdict = "makes no difference"
     elif told:
         verdict = "yes" if told == {recipe.power_of_2_scales} else "no"
-    words = {True: "a power of two", False: "not rounded", None: "cannot be told"}
-    seen = Counter(words[one] for one in rounded)
-    return FieldProof(
-        field="power_of_2_scales",
-        stated=str(recipe.power_of_2_scales).lower(),
-        seen=dict(seen),
-        where=f"{len(rounded)} FP8 operands",
-        verdict=verdict,
-    )
+    words, where = ("a power of two", "not rounded"), f"{len(rounded)} FP8 operands"
+    return _switch(recipe, "power_of_2_scales", rounded, words, where, verdict)
+
+
+def _switch(
+    recipe: Recipe, field: str, found: Sequence[bool | None], words: tuple[str, str], where: str, verdict: Verdict
+) -> FieldProof:
+    """A field of the recipe that is on or off; `words` are what it is called where it is seen on, and off."""
+    called = {True: words[0], False: words[1], None: "cannot be told"}
+    seen = dict(Counter(called[one] for one in found))
+    return FieldProof(field=field, stated=str(getattr(recipe, field)).lower(), seen=seen, where=where, verdict=verdict)

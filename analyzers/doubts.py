@@ -26,12 +26,12 @@ def doubts(timeline: Timeline) -> list[Finding]:
     """A finding for each rank and each thing that does not add up; none for a sound timeline."""
     found = []
     for source in timeline.sources:
-        work = activities_of(timeline.activities.filter(pc.equal(timeline.activities["rank"], source.rank)))
+        part = timeline.of_rank(source.rank)
+        work = activities_of(part.activities)
         if len(work):
-            launches = timeline.launches.filter(pc.equal(timeline.launches["rank"], source.rank))
             found.append(overruns(source.rank, work))
-            found.append(unrecorded(source.rank, *_lost(work, launches, LAUNCHES_KERNELS)))
-            found.append(unrecorded_graphs(source.rank, *_lost(work, launches, LAUNCHES_GRAPHS)))
+            found.append(unrecorded(source.rank, *_lost(work, part.launches, LAUNCHES_KERNELS)))
+            found.append(unrecorded_graphs(source.rank, *_lost(work, part.launches, LAUNCHES_GRAPHS)))
     return [finding for finding in found if finding]
 
 

@@ -11,7 +11,7 @@ from .activities import NONE, Activities, Ints, Mask
 from .breakdown import Coverage, NameTime, name_times
 from .calls import Calls, launched_by
 from .gaps import Gaps, Idle, Waits, gaps, idle
-from .intervals import EMPTY, Intervals, covered_before, length, together, union, without
+from .intervals import EMPTY, Intervals, covered_before, covers, length, together, union, without
 from .launches import LaunchCost, launch_costs
 from .nesting import MODULE, OPERATOR, PUSH_POP, HostRanges, Nest, innermost, main_threads, nearest, nest
 from .projection import Begun, Launched, Projection, owners, project
@@ -182,7 +182,7 @@ class Host:
             data[mine], communication[mine], seen = (
                 covered_before(part, end) - covered_before(part, begin) for part in (loading, talking, waiting)
             )
-            ran_dry = _covers(self._waiting(one), begin)
+            ran_dry = covers(self._waiting(one), begin)
             rest = end - begin - data[mine] - communication[mine]
             synchronisation[mine] = np.where(ran_dry, rest, seen)
         first = np.full(1 + int(call.max(initial=0)), np.iinfo(np.int64).max, dtype=np.int64)
@@ -282,12 +282,3 @@ def _open_calls(calls: Calls, thread: Ints, times: Ints) -> Ints:
         inside = (at >= 0) & (reach[np.maximum(at, 0)] > times[mine])
         found[mine[inside]] = calls.name[of_thread[furthest[at[inside]]]]
     return found
-
-
-def _covers(intervals: Intervals, times: Ints) -> Mask:
-    """Whether the set covers each time."""
-    if not len(intervals):
-        return np.zeros(len(times), dtype=bool)
-    at = np.searchsorted(intervals[:, 0], times, side="right") - 1
-    inside: Mask = (at >= 0) & (times < intervals[np.maximum(at, 0), 1])
-    return inside

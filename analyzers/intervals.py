@@ -68,14 +68,15 @@ def without(left: Intervals, right: Intervals) -> Intervals:
 def _cells(left: Intervals, right: Intervals) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
     """All edges in order, and for each cell between two neighbours whether either set covers it."""
     edges = np.unique(np.concatenate((left.ravel(), right.ravel())))
-    return edges, _covers(left, edges[:-1]), _covers(right, edges[:-1])
+    return edges, covers(left, edges[:-1]), covers(right, edges[:-1])
 
 
 def _kept(edges: npt.NDArray[np.int64], cells: Mask) -> Intervals:
     return union(edges[:-1][cells], edges[1:][cells])
 
 
-def _covers(intervals: Intervals, points: npt.NDArray[np.int64]) -> Mask:
+def covers(intervals: Intervals, points: npt.NDArray[np.int64]) -> Mask:
+    """Whether a set covers each of the points."""
     index = np.searchsorted(intervals[:, 0], points, side="right") - 1
     inside = index >= 0
     inside[inside] = points[inside] < intervals[index[inside], 1]

@@ -1,6 +1,6 @@
 """How the runs of a recipe learned: losses, their gap to the baseline, spikes, divergence, and what FP8 casts did.
 
-Definitions stand in the modules that compute: `loss_table`, `loss_gap`, `spikes`, `layers`.
+Definitions stand in the modules that compute: `loss_table`, `loss_gap`, `spikes`, `fp8_layers`.
 """
 
 import re

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..record.errors import UserError
 from ..record.manifest import Linear, Manifest
@@ -79,12 +77,10 @@ def manifest_beside(timeline: Timeline) -> Manifest | None:
 def _rank(
     timeline: Timeline, source: Source, linears: list[Linear]
 ) -> tuple[list[Call], list[Gemm], list[Gather], Launched]:
-    tables = {
-        name: _of_rank(getattr(timeline, name), source.rank) for name in ("activities", "launches", "ranges", "ops")
-    }
-    launched = Launched(tables["activities"], tables["launches"])
-    calls = calls_of(tables["ops"])
-    gemms = with_layers(gemms_of(source.rank, calls), tables["ranges"], linears)
+    part = timeline.of_rank(source.rank)
+    launched = Launched(part.activities, part.launches)
+    calls = calls_of(part.ops)
+    gemms = with_layers(gemms_of(source.rank, calls), part.ranges, linears)
     return calls, [_timed(gemm, launched) for gemm in gemms], gathers_of(source.rank, calls), launched
 
 
@@ -97,7 +93,3 @@ def _device(source: Source, launched: Launched) -> str | None:
     """The name of the device that all kernels ran on; None where there are several, of different names."""
     names = {source.device_names.get(device) for device in set(launched.work.device.tolist())}
     return names.pop() if len(names) == 1 else None
-
-
-def _of_rank(table: pa.Table, rank: int) -> pa.Table:
-    return table.filter(pc.equal(table["rank"], rank))

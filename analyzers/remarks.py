@@ -13,11 +13,12 @@ Told = tuple[str, dict[str, Any]]
 """The end of a sentence, and the evidence for it."""
 
 
-def _copies(_: RankAnswer) -> Told:
+def copies_alone(_: RankAnswer) -> Told:
+    """Of copies of which nothing more is known."""
     return "went by copies and sets alone.", {}
 
 
-def costs(rank: Rank, copies: Callable[[Rank], Told] = _copies) -> list[Finding]:
+def costs(rank: Rank, copies: Callable[[Rank], Told] = copies_alone) -> list[Finding]:
     """For each device the largest part of its span that is no computing, and what it is made of.
 
     `copies` says what the copies of a rank were made of.

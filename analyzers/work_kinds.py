@@ -32,7 +32,11 @@ class KindShare(msgspec.Struct, frozen=True, kw_only=True):
 
 def work_kind(name: str, kind: str) -> str:
     """The kind of work called `name`, with the precision where it is a GEMM's."""
-    return f"gemm {precision_of(name) or 'of unknown precision'}" if is_gemm(kind) else kind
+    return _gemm(precision_of(name)) if is_gemm(kind) else kind
+
+
+def _gemm(precision: str | None) -> str:
+    return f"gemm {precision or 'of unknown precision'}"
 
 
 def gemm_times(kernels: Sequence[NameTime]) -> list[GemmTime]:
@@ -70,10 +74,7 @@ def kind_shares(devices: Sequence[DeviceTime], covered: Sequence[Mapping[str, in
     totals: dict[str, int] = {}
     for device in devices:
         rows = [(row.kind, row.count, row.total_ns) for row in device.kinds if not is_gemm(row.kind)]
-        rows += [
-            (f"gemm {row.precision or 'of unknown precision'}", row.count, row.total_ns)
-            for row in gemm_times(device.kernels)
-        ]
+        rows += [(_gemm(row.precision), row.count, row.total_ns) for row in gemm_times(device.kernels)]
         for kind, count, total in rows:
             counts[kind] = counts.get(kind, 0) + count
             totals[kind] = totals.get(kind, 0) + total

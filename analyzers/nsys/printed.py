@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..breakdown import KindTime
 from ..kinds import kind_of
-from ..precision import is_gemm, precision_of
+from ..work_kinds import work_kind
 from .stats_text import StatsTable, Value, read_stats
 
 KERNELS = "cuda_gpu_kern_sum"
@@ -35,8 +35,7 @@ class Printed:
         for row in self.rows(KERNELS):
             name, total, count = str(row.get("Name")), row.get(_TOTAL), row.get("Instances")
             if isinstance(total, int | float):
-                kind = kind_of(name)
-                kind = f"gemm {precision_of(name) or 'of unknown precision'}" if is_gemm(kind) else kind
+                kind = work_kind(name, kind_of(name))
                 totals[kind] += round(total)
                 counts[kind] += round(count) if isinstance(count, int | float) else 0
         return [KindTime(kind=kind, count=counts[kind], total_ns=total) for kind, total in totals.most_common()]

@@ -11,7 +11,7 @@ from ..calls import Calls
 from ..doubts import LAUNCHES_GRAPHS, LAUNCHES_KERNELS, overruns, unrecorded, unrecorded_graphs
 from ..findings import Finding
 from ..host import Host
-from ..remarks import costs
+from ..remarks import copies_alone, costs
 from .export import Export
 from .result import NsysRank
 from .transfers import PAGEABLE, PINNED, Transfer
@@ -26,7 +26,7 @@ def remarks(export: Export, host: Host, rank: NsysRank) -> list[Finding]:
 def _copies(rank: NsysRank) -> tuple[str, dict[str, Any]]:
     rows = rank.transfers or []
     if not rows:
-        return "went by copies and sets alone.", {}
+        return copies_alone(rank)
     row = rows[0]
     memory = " → ".join(filter(None, (row.source, row.destination)))
     text = f"went by copies and sets alone; the largest part {row.direction}{f' ({memory})' if memory else ''}, "
