@@ -97,7 +97,7 @@ def parse_gate(text: str) -> Gate:
     if metric.unit != unit:
         way = "is a change in percent: add a %" if metric.unit else "is a number: leave out the %"
         raise ConfigError(f"--fail-if: {text!r}: {name.lower()} {way}")
-    return Gate(metric=name.lower(), operator=operator, limit=float(limit))  # type: ignore[arg-type]
+    return msgspec.convert({"metric": name.lower(), "operator": operator, "limit": float(limit)}, Gate)
 
 
 def judge(
