@@ -110,7 +110,9 @@ def test_the_samples_read_back_equal(tmp_path: Path, recipe: str) -> None:
     assert overlaps(tmp_path / "again.json.gz") == []
 
 
-@pytest.mark.parametrize("name", ["v100_ddp_test.json.gz", "h100_gaunernst_bert-small-uncased.json.gz"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("v100_ddp_test.json.gz", marks=pytest.mark.slow), "h100_gaunernst_bert-small-uncased.json.gz"]
+)
 def test_real_traces_read_back_equal(fixtures: Path, tmp_path: Path, name: str) -> None:
     """The first has 31 kernels that overlap others of their stream: Perfetto would drop them."""
     timeline = read_trace(fixtures / "torch" / name)

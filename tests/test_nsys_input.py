@@ -259,6 +259,7 @@ def tables_of(path: Path) -> list[str]:
         return sorted(row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
 
 
+@pytest.mark.slow
 def test_any_table_may_be_missing(whole: Path, tmp_path: Path) -> None:
     for table in tables_of(whole):
         path = without(whole, tmp_path / f"{table}.sqlite", [table])

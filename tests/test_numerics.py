@@ -307,6 +307,7 @@ def test_names_of_layers_are_those_of_the_unwrapped_model() -> None:
     assert [name for name, _, _ in float8_layers(model)] == ["block.first", "block.second"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_weight_gathered_in_fp8_is_counted_whole_whoever_holds_its_shards(tmp_path: Path, ranks: int) -> None:
     words = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone"]

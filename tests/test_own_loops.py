@@ -239,6 +239,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_ranks_record_into_one_folder(tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
     script.write_text(TWO_RANKS)
@@ -257,6 +258,7 @@ def test_ranks_record_into_one_folder(tmp_path: Path) -> None:
     assert run.manifest().outcome.state == "completed"
 
 
+@pytest.mark.slow
 def test_of_many_ranks_the_first_of_each_machine_are_profiled(tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
     script.write_text("from stepscope.profiling import schedule; schedule.MOST_PROFILED = 1\n" + TWO_RANKS)

@@ -162,7 +162,10 @@ def test_a_trace_loses_what_was_planted_and_no_number(tmp_path: Path) -> None:
     assert not again.removed
 
 
-@pytest.mark.parametrize("name", ["v100_resnet50_2021.pt.trace", "gpu_only", "cpu_only_rank34.pt.trace"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("v100_resnet50_2021.pt.trace", marks=pytest.mark.slow), "gpu_only", "cpu_only_rank34.pt.trace"],
+)
 def test_a_real_traces_report_stays_the_same(fixtures: Path, tmp_path: Path, name: str) -> None:
     path = fixtures / "torch" / f"{name}.json.gz"
     copy = scrub(path, tmp_path / path.name, force=False).output

@@ -242,6 +242,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_the_order_of_arguments_changes_nothing(small: list[Path], data: st.DataObject) -> None:
