@@ -5,6 +5,7 @@ Names are codes into a list of labels, so that what a kernel is gets decided onc
 (`sync`) is no work and is not here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple, Self
 
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 from .kinds import COMMUNICATION, kind_of
 
 Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.signedinteger]
+"""Numbers that are told apart and not reckoned with, in 32 bits where those hold them, else in 64."""
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 What = Literal["kernel", "memcpy", "memset", "graph"]
@@ -44,9 +47,9 @@ class Activities:
     start: Ints
     end: Ints
     device: Codes
-    stream: Ints
-    process: Ints
-    correlation: Ints
+    stream: Ids
+    process: Ids
+    correlation: Ids
     """Unique within a process only; `NONE` where not recorded."""
     label: Codes
     labels: tuple[Label, ...]
@@ -99,11 +102,27 @@ def activities_of(rows: pa.Table) -> Activities:
     )
 
 
-def distinct(numbers: Ints) -> Ints:
+def distinct(numbers: Ids) -> Ids:
     """The different values, in order; without sorting all of them where they are small."""
-    if len(numbers) and numbers.min() >= NONE and numbers.max() < 1 << 24:
-        return np.flatnonzero(np.bincount(numbers + 1)) - 1
+    if _are_small(numbers):
+        return np.flatnonzero(np.bincount(numbers - NONE)) + NONE
     return np.unique(numbers)
+
+
+def translated(numbers: Ids, known: Ids, codes: Sequence[int]) -> Codes:
+    """For each number the code at its place in `known`, the `distinct` ones."""
+    if not len(numbers):
+        return np.empty(0, dtype=np.int32)
+    if not _are_small(numbers):
+        return np.array(codes, dtype=np.int32)[np.searchsorted(known.astype(numbers.dtype), numbers)]
+    table = np.empty(int(known[-1]) - NONE + 1, dtype=np.int32)
+    table[known - NONE] = codes
+    return table[numbers - NONE]
+
+
+def _are_small(numbers: Ids) -> bool:
+    """Whether a table of all numbers up to the largest is small."""
+    return bool(len(numbers)) and numbers.min() >= NONE and numbers.max() < 1 << 24
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str], Codes]:

@@ -107,9 +107,9 @@ def device_answer(time: DeviceTime, idle: Idle) -> DeviceAnswer:
     return DeviceAnswer(**known, idle=idle, gemms=gemms, fp8_gemm_pct=fp8_share(gemms))
 
 
-def kernel_times(host: Host, span_ns: int, parts: Sequence[Covered]) -> list[KernelTime]:
-    """The kernels of all devices, whose spans come to `span_ns`; `parts` as in `DeviceAnswers`."""
-    work = host.work
+def kernel_times(host: Host, devices: Sequence[DeviceAnswer], parts: Sequence[Covered]) -> list[KernelTime]:
+    """The kernels of all devices together; `parts` as in `DeviceAnswers`."""
+    work, span_ns = host.work, sum(device.span_ns for device in devices)
     is_kernel = work.is_kernel
     keys = [(entry.name, entry.kind) for entry in work.labels]
     in_step = is_kernel & (host.step >= 0)
@@ -117,13 +117,17 @@ def kernel_times(host: Host, span_ns: int, parts: Sequence[Covered]) -> list[Ker
     per_step = {key: float(total) / host.steps for key, total in zip(keys, stepped, strict=True)} if host.steps else {}
     covered_ns = [sum(of_devices) for of_devices in zip(*(part.labels.tolist() for part in parts), strict=True)]
     shares = {key: 100 * ns / span_ns for key, ns in zip(keys, covered_ns, strict=True)} if span_ns else {}
+    if len(devices) == 1:
+        rows = devices[0].kernels
+    else:
+        rows = name_times(work.label[is_kernel], work.duration[is_kernel], keys)
     return [
         KernelTime(
             **{name: getattr(row, name) for name in row.__struct_fields__},
             share_pct=shares.get((row.name, row.kind), 0.0),
             per_step_ns=per_step.get((row.name, row.kind)),
         )
-        for row in name_times(work.label[is_kernel], work.duration[is_kernel], keys)
+        for row in rows
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .activities import NONE, Activities, Codes, Ints, distinct
+from .activities import NONE, Activities, Codes, Ids, Ints, distinct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Calls:
     end: Ints
     thread: Ints
     """Process and thread in one number: process · 2²⁴ + thread."""
-    correlation: Ints
+    correlation: Ids
     name: Codes
     names: tuple[str, ...]
 
@@ -46,9 +46,9 @@ def launched_by(work: Activities, calls: Calls) -> Ints:
             continue
         ids, wanted_ids = calls.correlation[mine], work.correlation[wanted]
         if width <= _DENSE * (len(work) + len(calls)):
-            table = np.full(width, NONE, dtype=np.int64)
-            table[ids - lowest] = mine
-            found[wanted] = table[wanted_ids - lowest]
+            table = np.full(width, NONE, dtype=np.int32)
+            table[np.subtract(ids, lowest, dtype=np.int64)] = mine
+            found[wanted] = table[np.subtract(wanted_ids, lowest, dtype=np.int64)]
         else:
             mine = mine[np.argsort(ids, kind="stable")]
             at = np.searchsorted(calls.correlation[mine], wanted_ids, side="right") - 1
@@ -64,5 +64,9 @@ so many times the rows."""
 
 def _first_of_each(calls: Calls) -> Ints:
     """Rows with an id, ordered such that the last of each (process, id) is the first to begin."""
-    rows = np.flatnonzero(calls.correlation != NONE)
-    return rows[np.lexsort((calls.end[rows], -calls.start[rows]))]
+    known = calls.correlation != NONE
+    rows = np.flatnonzero(known)
+    start = calls.start if known.all() else calls.start[rows]
+    if (start[1:] > start[:-1]).all():
+        return rows[::-1]
+    return rows[np.lexsort((calls.end[rows], -start))]

@@ -235,8 +235,8 @@ class Host:
         if not len(names):
             return np.zeros(0, dtype=bool)
         done = np.full(len(self.calls), np.iinfo(np.int64).max, dtype=np.int64)
-        known = self.call != NONE
-        done[self.call[known]] = self.work.end[known]
+        copied = np.flatnonzero((self.call != NONE) & copies[self.calls.name][self.call])
+        done[self.call[copied]] = self.work.end[copied]
         found: Mask = made_for_it[self.calls.name] | (copies[self.calls.name] & (done <= self.calls.end))
         return found
 

@@ -82,7 +82,7 @@ def _rank(timeline: Timeline, source: Source, *, by_shape: bool) -> tuple[TraceR
         devices=devices,
         processor=own,
         kinds=kind_shares(devices, [part.kinds for part in parts]),
-        kernels=kernel_times(host, sum(device.span_ns for device in devices), parts) if on_devices else [],
+        kernels=kernel_times(host, devices, parts) if on_devices else [],
         collectives=collective_times(host.work, called, _sizes(called, told)),
         communication=communication_times(host.work, called, told),
         launches=host.launches() if on_devices else None,

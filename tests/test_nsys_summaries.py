@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepscope.analyzers.nsys import summaries
 from stepscope.analyzers.nsys.export import Export
 from stepscope.analyzers.nsys.summaries import Summary, summarise
 
@@ -61,10 +60,10 @@ def test_a_table_read_in_stretches_has_the_same_statistics(tmp_path: Path, monke
     rows: list[tuple[int | None, int]] = [(1 + n % 4, n * n % 1009) for n in range(500)]
     path = table(tmp_path / "x.sqlite", rows)
     whole = of(path)
-    monkeypatch.setattr(summaries, "_WORTH_SPLITTING", 1)
+    monkeypatch.setattr("stepscope.analyzers.nsys.export._WORTH_SPLITTING", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(7))
     with Export(path) as export:
-        assert len(summaries._stretches(export, "T")) == 7
+        assert len(export.stretches("T")) == 7
     assert of(path) == whole == expected(rows)
 
 

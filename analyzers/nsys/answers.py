@@ -56,7 +56,7 @@ def _rank(rank: int, export: Export, host: Host) -> NsysRank:
         format=export.format,
         devices=devices,
         kinds=kind_shares(devices, [part.kinds for part in parts]),
-        kernels=kernel_times(host, sum(device.span_ns for device in devices), parts),
+        kernels=kernel_times(host, devices, parts),
         transfers=transfers(export) if has_transfers else None,
         collectives=collective_times(host.work, collective_names(host.work), message_sizes(export)),
         launches=host.launches(),

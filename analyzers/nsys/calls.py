@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..activities import distinct
+from ..activities import distinct, translated
 from ..calls import Calls
 from .columns import Rejected, is_interval, read_columns, texts
 from .export import Export
@@ -33,8 +33,11 @@ def read_calls(export: Export, rejected: Rejected) -> Calls | None:
     known = distinct(numbers)
     strings = texts(export)
     return Calls(
-        **rows,
-        name=np.searchsorted(known, numbers).astype(np.int32),
+        start=rows["start"],
+        end=rows["end"],
+        thread=rows["thread"].astype(np.int64, copy=False),
+        correlation=rows["correlation"],
+        name=translated(numbers, known, range(len(known))),
         names=tuple(plain_name(strings.get(number, "?")) for number in known.tolist()),
     )
 

@@ -5,16 +5,18 @@ sum; how many there were is told.
 """
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...record.units import show_count
-from ..activities import NONE, Activities, Codes, Ints, Label, Mask, What, distinct, label
+from ..activities import NONE, Activities, Codes, Ids, Ints, Label, Mask, What, distinct, label, translated
 from ..findings import Finding
-from .export import Export
+from .export import Export, Stretch
 
 LONG, TEXT = pa.int64(), pa.string()
 NO_PID = (1 << 24) - 1
@@ -43,15 +45,55 @@ class Rejected:
         return [Finding(code="impossible-times", severity="warning", text=text, evidence=dict(self.counts))]
 
 
-def read_columns(export: Export, table: str, columns: dict[str, str], where: str = "") -> dict[str, Ints]:
-    """Integer columns of a table, each an SQL expression; a missing value is `NONE`."""
-    selected = ", ".join(f'coalesce({expression}, {NONE}) AS "{name}"' for name, expression in columns.items())
-    parts: dict[str, list[npt.NDArray[np.signedinteger]]] = {name: [] for name in columns}
-    with export.batches(f'SELECT {selected} FROM "{table}" {where}', dict.fromkeys(columns, LONG)) as batches:
-        for batch in batches:
-            for name, column in zip(columns, batch.columns, strict=True):
-                parts[name].append(_narrow(column.to_numpy()))
-    return {name: _joined(parts.pop(name)) for name in columns}
+def read_columns(export: Export, table: str, columns: dict[str, str]) -> dict[str, Ids]:
+    """Integer columns of a table, each an SQL expression; a missing value is `NONE`. The order of rows means nothing.
+
+    `start`, `end` and `thread` come in 64 bits; the others, which are told apart and not reckoned with, in 32 where
+    those hold them.
+    """
+    try:
+        return _read_columns(export, table, columns, np.int32)
+    except OverflowError:
+        return _read_columns(export, table, columns, np.int64)
+
+
+def _read_columns(export: Export, table: str, columns: dict[str, str], ids: type[np.signedinteger]) -> dict[str, Ids]:
+    """A large table in several stretches at once, each straight into its place. OverflowError where `ids` hold none."""
+    selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    stretches = export.stretches(table)
+    places = [0, *accumulate(stretch.at_most for stretch in stretches)]
+    whole: dict[str, Ids] = {
+        name: np.empty(places[-1], dtype=np.int64 if name in ("start", "end", "thread") else ids) for name in columns
+    }
+
+    def read(stretch: Stretch, at: int) -> slice:
+        first = at
+        query = f'SELECT {selected} FROM "{table}" WHERE {stretch.where}'
+        with export.batches(query, dict.fromkeys(columns, LONG)) as batches:
+            for batch in batches:
+                for column, given in zip(whole.values(), batch.columns, strict=True):
+                    _put(column[at : at + len(batch)], given)
+                at += len(batch)
+        return slice(first, at)
+
+    with ThreadPoolExecutor(len(stretches)) as readers:
+        filled = list(readers.map(read, stretches, places))
+    if sum(part.stop - part.start for part in filled) == places[-1]:
+        return whole
+    return {name: np.concatenate([whole[name][part] for part in filled]) for name in columns}
+
+
+def _put(place: Ids, column: pa.Array) -> None:
+    """Copy a column to its place. OverflowError where it does not fit."""
+    values = (column.fill_null(NONE) if column.null_count else column).to_numpy()
+    bounds = np.iinfo(place.dtype)
+    if (
+        place.itemsize < values.itemsize
+        and len(values)
+        and not bounds.min <= values.min() <= values.max() <= bounds.max
+    ):
+        raise OverflowError
+    place[:] = values
 
 
 def read_activities(export: Export, rejected: Rejected) -> Activities:
@@ -64,11 +106,9 @@ def read_activities(export: Export, rejected: Rejected) -> Activities:
         rejected.add(told, len(good) - int(good.sum()))
         if not good.all():
             rows = {column: values[good] for column, values in rows.items()}
-        rows["label"] = names.codes(rows.pop("name"), what).astype(np.int64)
+        rows["label"] = names.codes(rows.pop("name"), what)
         parts.append(rows)
-    if not parts:
-        parts = [{name: np.empty(0, dtype=np.int64) for name in (*_ACTIVITY, "label")}]
-    whole = {name: _joined([part.pop(name) for part in parts]) for name in (*_ACTIVITY, "label")}
+    whole = {name: _joined([part.pop(name) for part in parts]) for name in _ACTIVITY}
     work = Activities(
         start=whole["start"],
         end=whole["end"],
@@ -76,10 +116,16 @@ def read_activities(export: Export, rejected: Rejected) -> Activities:
         stream=whole["stream"],
         process=whole["process"],
         correlation=whole["correlation"],
-        label=whole["label"].astype(np.int32),
+        label=whole["label"].astype(np.int32, copy=False),
         labels=tuple(names.labels),
     )
     return _charged_once(work)
+
+
+def _joined(parts: list[Ids]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _charged_once(work: Activities) -> Activities:
@@ -97,7 +143,7 @@ def _charged_once(work: Activities) -> Activities:
     return work.where(keep)
 
 
-_ACTIVITY = ("start", "end", "device", "stream", "process", "correlation")
+_ACTIVITY = ("start", "end", "device", "stream", "process", "correlation", "label")
 
 
 def is_interval(start: Ints, end: Ints) -> Mask:
@@ -150,11 +196,10 @@ class _Names:
         self._copies = export.copy_labels()
         self._code: dict[Label, int] = {}
 
-    def codes(self, numbers: Ints, what: What) -> Codes:
+    def codes(self, numbers: Ids, what: What) -> Codes:
         """The label's code for each number."""
         known = distinct(numbers)
-        coded = np.array([self._coded(self._text(number, what), what) for number in known.tolist()], dtype=np.int32)
-        return coded[np.searchsorted(known, numbers)] if len(known) else np.empty(0, dtype=np.int32)
+        return translated(numbers, known, [self._coded(self._text(number, what), what) for number in known.tolist()])
 
     def _coded(self, text: str, what: What) -> int:
         found = label(text, what)
@@ -184,26 +229,9 @@ def gpus(export: Export) -> dict[tuple[int, int], int]:
     return {(int(pid), int(cuda)): int(gpu) for pid, cuda, gpu in rows}
 
 
-def _on_gpus(export: Export, process: Ints, device: Ints) -> Codes:
+def _on_gpus(export: Export, process: Ids, device: Ids) -> Codes:
     """Devices as the machine numbers them: processes may each call another GPU 0."""
     found: Codes = device.astype(np.int32)
     for (pid, cuda), gpu in gpus(export).items():
         found[(process == pid) & (device == cuda)] = gpu
     return found
-
-
-def _narrow(values: Ints) -> npt.NDArray[np.signedinteger]:
-    """A copy in 32 bits where they hold it: until all batches are read, so that none of them stays in memory whole."""
-    fits = not len(values) or (values.min() >= -(1 << 31) and values.max() < 1 << 31)
-    return values.astype(np.int32) if fits else values.copy()
-
-
-def _joined(parts: list[npt.NDArray[np.signedinteger]]) -> Ints:
-    """One column; each part is let go of as soon as it is in."""
-    whole = np.empty(sum(map(len, parts)), dtype=np.int64)
-    at = len(whole)
-    while parts:
-        part = parts.pop()
-        at -= len(part)
-        whole[at : at + len(part)] = part
-    return whole

@@ -6,14 +6,16 @@ columns by what the table has. Rows come in batches, so that memory stays bounde
 names that an export may carry are never read.
 """
 
+import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ...record.errors import TraceError, first_line
 from .sqlite_file import AGAIN, SqliteFile, check_file, quoted
@@ -33,6 +35,18 @@ _ENVIRONMENT_STRING = """SELECT 1 FROM StringIds WHERE instr(value, 'PATH=') > 0
 _SCHEMA = (3, 28)
 """The newest whose tables are known: another major version is another layout, a later minor one may rename columns."""
 _FEW = 500
+_WORTH_SPLITTING = 200_000
+"""Rows below which a second reader costs more than it saves."""
+_MOST_READERS = 8
+
+
+class Stretch(NamedTuple):
+    """A part of a table."""
+
+    where: str
+    """The condition that its rows meet."""
+    at_most: int
+    """Rows."""
 
 
 class Export:
@@ -121,9 +135,15 @@ class Export:
         """All rows of a query that has few."""
         return self._file.rows(query)
 
-    def last_row(self, table: str) -> int | None:
-        """The highest row number of a table, from which it can be read in stretches; None where it has none."""
-        return self._file.last_row(table)
+    def stretches(self, table: str) -> list[Stretch]:
+        """A table cut into as many parts as are worth reading at once."""
+        edges = self._file.row_numbers(table)
+        if edges is None or edges[1] - edges[0] > self.path.stat().st_size:  # not numbered, or with gaps
+            return [Stretch("true", int(self.small(f'SELECT count(*) FROM "{table}"')[0][0]))]
+        first, rows = edges[0], edges[1] + 1 - edges[0]
+        parts = min(len(os.sched_getaffinity(0)), _MOST_READERS) if rows > _WORTH_SPLITTING else 1
+        cuts = [first + rows * part // parts for part in range(parts + 1)]
+        return [Stretch(f"rowid >= {low} AND rowid < {high}", high - low) for low, high in pairwise(cuts)]
 
     @contextmanager
     def integers(self, query: str, columns: Sequence[str]) -> Iterator[object]:

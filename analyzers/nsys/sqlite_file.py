@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a summary has no need of it, and it is slow to load
 AGAIN = "export it again where nsys is: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 
 _MAGIC = b"SQLite format 3\x00"
-_BATCHES = {"adbc.sqlite.query.batch_rows": "65536"}
+_BATCHES = {"adbc.sqlite.query.batch_rows": "16384"}
 _LONGEST_TEXT = 1 << 26
 """A text or row beyond it (64 MiB) is damage: no name is that long."""
 
@@ -55,13 +55,15 @@ class SqliteFile:
         except UnicodeDecodeError:  # of a message that quotes what the file has
             raise sqlite3.DatabaseError("malformed text") from None
 
-    def last_row(self, table: str) -> int | None:
-        """The highest row number of a table, from which it can be read in stretches; None where it has none."""
+    def row_numbers(self, table: str) -> tuple[int, int] | None:
+        """The least and the highest row number of a table; None where it has none."""
         try:
-            [(last,)] = self.rows(f'SELECT max(rowid) FROM "{table}"')
+            [(first, last)] = self.rows(  # asked for both at once, SQLite would read all rows
+                f'SELECT (SELECT min(rowid) FROM "{table}"), (SELECT max(rowid) FROM "{table}")'
+            )
         except sqlite3.OperationalError:  # a table without row numbers
             return None
-        return last if isinstance(last, int) else None
+        return (first, last) if isinstance(first, int) and isinstance(last, int) else None
 
     @contextmanager
     def integers(self, query: str, columns: Sequence[str]) -> Iterator[object]:

@@ -6,19 +6,14 @@ each by a thread of its own: DuckDB would read the streams of one query one afte
 the mean of the two middle values; a deviation is the sample's (n − 1), 0 for a single row.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 
 import duckdb
 
 from .export import Export
 
-_WORTH_SPLITTING = 200_000
-"""Rows below which a second reader costs more than it saves."""
-_MOST_READERS = 8
 UNKNOWN = "?"
 """In place of a name that the export does not have."""
 
@@ -57,7 +52,7 @@ def summarise(
     rows = f'SELECT {name_id} AS name, {value} AS value FROM "{table}" WHERE {where}'
     kept = "value IS NOT NULL" if at_least is None else f"value >= {at_least}"
     with duckdb.connect() as database:
-        _count(export, database, [f"{rows} AND {stretch}" for stretch in _stretches(export, table)], kept)
+        _count(export, database, [f"{rows} AND {stretch.where}" for stretch in export.stretches(table)], kept)
         ids = [row[0] for row in database.execute("SELECT DISTINCT name FROM counted").fetchall()]
         known = export.texts(ids) if texts is None else texts
         names = {id: shown(str(known.get(id, UNKNOWN))) for id in ids}
@@ -116,14 +111,3 @@ def _summary(
         most=most,
         deviation=(squares / (count - 1)) ** 0.5 if count > 1 else 0.0,
     )
-
-
-def _stretches(export: Export, table: str) -> Sequence[str]:
-    """Conditions on row numbers that cut a table into as many parts as are worth reading at once."""
-    last = export.last_row(table)
-    readers = min(len(os.sched_getaffinity(0)), _MOST_READERS)
-    if last is None or last < _WORTH_SPLITTING or readers == 1:
-        return ["true"]
-    edges = [last * index // readers for index in range(1, readers)]
-    within = [f"rowid > {low} AND rowid <= {high}" for low, high in pairwise(edges)]
-    return [f"rowid <= {edges[0]}", *within, f"rowid > {edges[-1]}"]
