@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from nsys_fuzz import write_export
+from nsys_fuzz import damaged, outcome, write_export
 
 CASES = 2400
 WORKERS = 2
@@ -30,3 +30,10 @@ def test_no_damage_to_an_export_gives_a_traceback_a_hang_or_memory_beyond_bounds
     answered, refused = (sum(int(found[part]) for found in counts if found) for part in (1, 2))
     assert answered + refused == CASES
     assert min(answered, refused) > CASES // 10  # damage that never hurts, or always does, would test little
+
+
+def test_a_table_with_more_rows_than_its_row_numbers_allow_is_refused_in_one_line(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.sqlite", tmp_path / "damaged.sqlite"
+    write_export(whole)
+    path.write_bytes(damaged(whole.read_bytes(), 1343))  # two pages of kernels are one and the same
+    assert outcome(path, 1343) == (None, 1)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...record.errors import TraceError
 from ...record.units import show_count
 from ..activities import NONE, Activities, Codes, Ids, Ints, Label, Mask, What, distinct, label, translated
 from ..findings import Finding
-from .export import Export, Stretch
+from .export import AGAIN, Export, Stretch
 
 LONG, TEXT = pa.int64(), pa.string()
 NO_PID = (1 << 24) - 1
@@ -71,6 +72,8 @@ def _read_columns(export: Export, table: str, columns: dict[str, str], ids: type
         query = f'SELECT {selected} FROM "{table}" WHERE {stretch.where}'
         with export.batches(query, dict.fromkeys(columns, LONG)) as batches:
             for batch in batches:
+                if at + len(batch) > first + stretch.at_most:
+                    raise TraceError(export.path, f"is damaged: {table} has rows out of its order; {AGAIN}")
                 for column, given in zip(whole.values(), batch.columns, strict=True):
                     _put(column[at : at + len(batch)], given)
                 at += len(batch)
