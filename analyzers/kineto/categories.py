@@ -1,6 +1,6 @@
 """What the categories of every era of torch.profiler mean, in one table: PyTorch 1.8 (capitalised) to today."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from .events import Event
 
@@ -30,7 +30,7 @@ CATEGORIES: dict[str, Meaning] = {
 """Categories that are not here (arrows, the profiler's own spans, GPU copies of host ranges, Python frames other than
 modules) are left out: what they say is said by others, or nobody asks yet."""
 
-ON_DEVICE = frozenset({"kernel", "memcpy", "memset", "sync"})
+ON_DEVICE: frozenset[Meaning] = frozenset({"kernel", "memcpy", "memset", "sync"})
 STEP_PREFIX = "ProfilerStep#"
 MODULE_PREFIX = "nn.Module: "
 """Of the Python frames that are calls of modules (with_modules, with_stack)."""
@@ -42,13 +42,11 @@ _MEMORY_NAME = "[memory]"
 
 def meaning_of(event: Event) -> Meaning | None:
     """What the event stands for; None where it tells us nothing. Before 2022 allocations had a name and no category."""
-    category: Any = event.cat
-    if isinstance(category, str):
-        found = CATEGORIES.get(category)
-        if found is None and category == _FRAME and isinstance(event.name, str):
-            return "range" if event.name.startswith(MODULE_PREFIX) else None
-        return found
-    return "memory" if event.name == _MEMORY_NAME else None
+    if event.cat is None:
+        return "memory" if event.name == _MEMORY_NAME else None
+    if event.cat == _FRAME:
+        return "range" if event.name.startswith(MODULE_PREFIX) else None
+    return CATEGORIES.get(event.cat)
 
 
 def style_of(name: str) -> str:

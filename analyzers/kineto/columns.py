@@ -4,27 +4,30 @@ What cannot be an interval is counted by reason and left out: no end, an end bef
 also time 0, which stands for a record that was lost), and a length of a day or more, which only a lost stamp gives.
 """
 
-import math
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..timeline import SCHEMAS
-from .categories import COMMUNICATION_PREFIXES, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of, style_of
-from .events import Args, Event
+from .categories import CATEGORIES, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of, style_of
+from .events import NO_ARGS, Args, Event
+from .said import communicating, said_of_collectives
 from .times import BEYOND, NO_TIME, nanoseconds
+from .values import devices, identities, integer, integers, json_texts, links, names
 
 LONGEST_NS = 24 * 3600 * 10**9
 
-_Table = dict[str, Iterable[Any]]
+_Table = dict[str, Any]
 _Times = npt.NDArray[np.int64]
-_NO_ARGS = Args()
+
+_TABLE_OF: dict[Meaning | None, str] = {"launch": "launches", "op": "ops", "range": "ranges"}
+_TABLE_OF |= {meaning: "activities" for meaning in ON_DEVICE}
+_TABLE_OF_CATEGORY = {name: _TABLE_OF[meaning] for name, meaning in CATEGORIES.items() if meaning in _TABLE_OF}
 
 
 class Columns:
@@ -42,28 +45,37 @@ class Columns:
     def add(self, events: list[Event]) -> None:
         """Sort a block's events into the tables."""
         self.seen += len(events)
-        whole: list[tuple[Meaning, Event]] = []
-        memory: list[Event] = []
+        rows: dict[str, list[Event]] = {"activities": [], "launches": [], "ranges": [], "ops": []}
+        put = {category: rows[table].append for category, table in _TABLE_OF_CATEGORY.items()}
+        others: list[Event] = []
         for event in events:
-            if event.ph == "B":
-                self._begun.setdefault((event.pid, event.tid), []).append(event)
-                continue
-            if event.ph == "E":
-                event = self._completed(event)
-            elif event.ph == "C":
-                self.known += 1
-                self._counters(event)
-                continue
-            meaning = meaning_of(event)
-            if meaning is None:
-                continue
-            self.known += 1
             if event.ph == "X":
-                whole.append((meaning, event))
-            elif meaning == "memory" and event.ph in ("i", "I"):
-                memory.append(event)
-        self._intervals(whole)
-        self._memory(memory)
+                append = put.get(event.cat)  # type: ignore[arg-type]
+                if append is not None:
+                    append(event)
+                    continue
+            elif event.ph in ("s", "f", "t"):  # arrows, a third of all
+                continue
+            others.append(event)
+        self._others(others, rows)
+        if any(event.name.startswith(STEP_PREFIX) for event in rows["ops"]):
+            rows["ranges"] += [event for event in rows["ops"] if event.name.startswith(STEP_PREFIX)]
+            rows["ops"] = [event for event in rows["ops"] if not event.name.startswith(STEP_PREFIX)]
+        for table, chosen in rows.items():
+            self.known += len(chosen)
+            if chosen:
+                self._intervals(table, chosen)
+        self.left_out += Counter()  # drops reasons that nothing has
+
+    def absorb(self, later: "Columns") -> None:
+        """Take in the tables of a later part of the trace, in which nothing begins or ends that other parts hold."""
+        self.seen += later.seen
+        self.known += later.known
+        self.left_out += later.left_out
+        firsts = [first for first in (self.first_ns, later.first_ns) if first is not None]
+        self.first_ns = min(firsts, default=None)
+        for name, parts in later._parts.items():
+            self._parts[name] += parts
 
     def tables(self, rank: int) -> dict[str, pa.Table]:
         """The tables of this rank; what has begun and never ended is counted."""
@@ -78,6 +90,27 @@ class Columns:
             found[name] = table.set_column(0, schema.field("rank"), pa.array(np.full(len(table), rank, np.int32)))
         return found
 
+    def _others(self, events: list[Event], rows: dict[str, list[Event]]) -> None:
+        """What is no whole interval of a category's own: begins and ends, counters, allocations, Python frames."""
+        memory: list[Event] = []
+        for event in events:
+            if event.ph == "B":
+                self._begun.setdefault((event.pid, event.tid), []).append(event)
+                continue
+            if event.ph == "C":
+                self.known += 1
+                self._counters(event)
+                continue
+            whole = self._completed(event) if event.ph == "E" else event
+            meaning = meaning_of(whole)
+            if meaning in _TABLE_OF and whole.ph == "X":
+                rows[_TABLE_OF[meaning]].append(whole)
+            elif meaning is not None:
+                self.known += 1
+                if meaning == "memory" and event.ph in ("i", "I"):
+                    memory.append(event)
+        self._memory(memory)
+
     def _completed(self, end: Event) -> Event:
         """The event that `end` (ph E) closes, from its begin to here: the last one begun on this thread."""
         stack = self._begun.get((end.pid, end.tid))
@@ -89,11 +122,30 @@ class Columns:
         begin.ph, begin.dur = "X", f"{end_ns - start_ns}e-3" if timed else None
         return begin
 
-    def _intervals(self, whole: list[tuple[Meaning, Event]]) -> None:
-        starts = nanoseconds([event.ts for _, event in whole])
-        durations = nanoseconds([event.dur for _, event in whole])
-        on_device = np.array([meaning in ON_DEVICE for meaning, _ in whole], dtype=bool)
-        spoilt = np.zeros(len(whole), dtype=bool)
+    def _intervals(self, table: str, events: list[Event]) -> None:
+        starts = nanoseconds([event.ts for event in events])
+        durations = nanoseconds([event.dur for event in events])
+        spoilt = self._spoilt(starts, durations, on_device=table == "activities")
+        if spoilt.any():
+            events = list(compress(events, (~spoilt).tolist()))
+            starts, durations = starts[~spoilt], durations[~spoilt]
+        if not events:
+            return
+        self._note_first(starts)
+        made = _MAKERS[table](events, [event.args or NO_ARGS for event in events])
+        made["name"] = names(event.name for event in events)
+        made |= {"start": starts, "end": starts + durations}
+        self._put(table, len(events), made)
+        places = communicating(events, made["name"])
+        if places:
+            said = [events[at] for at in places]
+            host = None if table == "activities" else {key: made[key][places] for key in ("process", "thread")}
+            times = {"start": starts[places], "end": made["end"][places]}
+            self._put("collectives", len(said), said_of_collectives(said, host) | times)
+
+    def _spoilt(self, starts: _Times, durations: _Times, *, on_device: bool) -> npt.NDArray[np.bool_]:
+        """Which are no intervals; counted by the first reason that each has."""
+        spoilt = np.zeros(len(starts), dtype=bool)
         for reason, found in (
             ("without a time", (np.abs(starts) >= BEYOND) | (starts == NO_TIME) | (on_device & (starts == 0))),
             ("unfinished", durations == NO_TIME),
@@ -102,19 +154,7 @@ class Columns:
         ):
             self.left_out[reason] += int((found & ~spoilt).sum())
             spoilt |= found
-        self.left_out += Counter()  # drops reasons that nothing has
-        ends = np.where(spoilt, 0, starts) + np.where(spoilt, 0, durations)
-        self._note_first(starts[~spoilt])
-        rows: dict[str, list[int]] = {"activities": [], "launches": [], "ranges": [], "ops": []}
-        for row in np.flatnonzero(~spoilt).tolist():
-            rows[_table_of(*whole[row])].append(row)
-        for name, chosen in rows.items():
-            events = [whole[row][1] for row in chosen]
-            made = _MAKERS[name](events, [whole[row][0] for row in chosen])
-            self._put(name, len(chosen), made | {"start": starts[chosen], "end": ends[chosen]})
-            said = [at for at, event in enumerate(events) if _communicates(event)]
-            times = {"start": starts[chosen][said], "end": ends[chosen][said]}
-            self._put("collectives", len(said), _said_of_collectives(name, [events[at] for at in said]) | times)
+        return spoilt
 
     def _note_first(self, starts: _Times) -> None:
         known = starts[starts > 0]
@@ -125,16 +165,17 @@ class Columns:
     def _memory(self, events: list[Event]) -> None:
         times = nanoseconds([event.ts for event in events]).tolist()
         kept = [
-            (event.args or _NO_ARGS, time)
+            (event.args or NO_ARGS, time)
             for event, time in zip(events, times, strict=True)
-            if abs(time) < BEYOND and integer((event.args or _NO_ARGS).memory_bytes) is not None
+            if abs(time) < BEYOND and integer((event.args or NO_ARGS).memory_bytes) is not None
         ]
+        on_host = np.array([integer(a.memory_device_type) == 0 for a, _ in kept], dtype=bool)
         columns: _Table = {
-            "device": [-1 if integer(a.memory_device_type) == 0 else _small(a.memory_device, 0) for a, _ in kept],
+            "device": np.where(on_host, -1, devices([a.memory_device for a, _ in kept], [0] * len(kept))),
             "time": [time for _, time in kept],
-            "delta_bytes": [integer(a.memory_bytes) for a, _ in kept],
-            "allocated_bytes": [integer(a.memory_allocated) for a, _ in kept],
-            "reserved_bytes": [integer(a.memory_reserved) for a, _ in kept],
+            "delta_bytes": integers([a.memory_bytes for a, _ in kept]),
+            "allocated_bytes": integers([a.memory_allocated for a, _ in kept]),
+            "reserved_bytes": integers([a.memory_reserved for a, _ in kept]),
         }
         self._put("memory", len(kept), columns)
 
@@ -145,7 +186,7 @@ class Columns:
             return
         single = len(event.args.series) == 1
         series = {
-            _name(event) if single else f"{_name(event)}: {name}": float(value)
+            event.name if single else f"{event.name}: {name}": float(value)
             for name, value in event.args.series.items()
             if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
         }
@@ -161,170 +202,86 @@ class Columns:
         self._parts[name].append(pa.table([_array(columns[field.name], field.type) for field in schema], schema=schema))
 
 
-def _array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    rows = values if isinstance(values, np.ndarray) else list(values)
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if pa.types.is_dictionary(kind):
-        return pa.array(rows, pa.string()).dictionary_encode()
-    return pa.array(rows, kind)
+        return names(values)
+    return pa.array(values if isinstance(values, np.ndarray) else list(values), kind)
 
 
-def _table_of(meaning: Meaning, event: Event) -> str:
-    if meaning in ON_DEVICE:
-        return "activities"
-    if meaning == "launch":
-        return "launches"
-    return "ranges" if meaning == "range" or _name(event).startswith(STEP_PREFIX) else "ops"
-
-
-def _activities(events: list[Event], meanings: Sequence[Meaning]) -> _Table:
-    args = [event.args or _NO_ARGS for event in events]
+def _activities(events: list[Event], args: list[Args]) -> _Table:
+    streams = [a.stream for a in args]
+    if None in streams:
+        streams = [event.tid if stream is None else stream for stream, event in zip(streams, events, strict=True)]
+    kinds: list[Any] = [meaning_of(event) for event in events]
+    processes: list[Any] = [None] * len(events)
+    for at, own in _own(args):
+        kinds[at] = "graph" if own.get("kind") == "graph" else kinds[at]
+        processes[at] = integer(own.get("process"))
+    graphs = integers([a.graph_id for a in args])
     return {
-        "device": [_small(a.device, event.pid) for a, event in zip(args, events, strict=True)],
-        "stream": [
-            _identity(event.tid if a.stream is None else a.stream) for a, event in zip(args, events, strict=True)
-        ],
-        "kind": [
-            "graph" if _own(event, "kind") == "graph" else meaning
-            for event, meaning in zip(events, meanings, strict=True)
-        ],
-        "name": map(_name, events),
-        "correlation": [integer(a.correlation) for a in args],
-        "process": [integer(_own(event, "process")) for event in events],
-        "graph": [integer(a.graph_id) or None for a in args],
-        "bytes": [integer(a.bytes) for a in args],
-        "external": [integer(a.old_external_id if a.external_id is None else a.external_id) for a in args],
+        "device": devices([a.device for a in args], [event.pid for event in events]),
+        "stream": identities(streams),
+        "kind": kinds,
+        "correlation": links([a.correlation for a in args]),
+        "process": processes,
+        "graph": pa.compute.if_else(pa.compute.equal(graphs, 0), None, graphs),
+        "bytes": integers([a.bytes for a in args]),
+        "external": _external(args),
     }
 
 
-def _launches(events: list[Event], _: Sequence[Meaning]) -> _Table:
-    return _host(events) | {"correlation": [integer((event.args or _NO_ARGS).correlation) for event in events]}
+def _launches(events: list[Event], args: list[Args]) -> _Table:
+    return _host(events, args) | {"correlation": links([a.correlation for a in args])}
 
 
-def _ranges(events: list[Event], _: Sequence[Meaning]) -> _Table:
-    return _host(events) | {"style": [_own_style(event) or style_of(_name(event)) for event in events]}
+def _ranges(events: list[Event], args: list[Args]) -> _Table:
+    styles = [style_of(event.name) for event in events]
+    for at, own in _own(args):
+        if own.get("style") in ("pushpop", "startend", "annotation", "step", "module"):
+            styles[at] = own["style"]
+    return _host(events, args) | {"style": styles}
 
 
-def _ops(events: list[Event], _: Sequence[Meaning]) -> _Table:
-    args = [event.args or _NO_ARGS for event in events]
-    return _host(events) | {
-        "shapes": [_as_text(a.old_shapes if a.shapes is None else a.shapes) for a in args],
-        "dtypes": [_as_text(a.dtypes) for a in args],
-        "sequence": [integer(a.sequence) for a in args],
-        "external": [integer(a.old_external_id if a.external_id is None else a.external_id) for a in args],
+def _ops(events: list[Event], args: list[Args]) -> _Table:
+    shapes = json_texts([a.shapes for a in args])
+    if None in shapes:
+        old = json_texts([a.old_shapes for a in args])
+        shapes = [before if shape is None else shape for shape, before in zip(shapes, old, strict=True)]
+    return _host(events, args) | {
+        "shapes": shapes,
+        "dtypes": json_texts([a.dtypes for a in args]),
+        "sequence": integers([a.sequence for a in args]),
+        "external": _external(args),
     }
 
 
-def _host(events: list[Event]) -> _Table:
-    return {
-        "process": [_identity(event.pid) for event in events],
-        "thread": [_thread(event) for event in events],
-        "name": map(_name, events),
-    }
+def _host(events: list[Event], args: list[Args]) -> _Table:
+    threads = identities([event.tid for event in events])
+    owned = _own(args)
+    threads = threads.copy() if owned else threads
+    for at, own in owned:
+        thread = integer(own.get("thread"))
+        threads[at] = threads[at] if thread is None else thread
+    return {"process": identities([event.pid for event in events]), "thread": threads}
 
 
-_MAKERS: dict[str, Callable[[list[Event], Sequence[Meaning]], _Table]] = {
+def _external(args: list[Args]) -> pa.Array:
+    external = [a.external_id for a in args]
+    if None in external:
+        external = [a.old_external_id if new is None else new for new, a in zip(external, args, strict=True)]
+    return links(external)
+
+
+def _own(args: list[Args]) -> list[tuple[int, dict[str, Any]]]:
+    """What a trace that we have written says beside what Kineto would; nothing in all others."""
+    return [(at, a.own) for at, a in enumerate(args) if isinstance(a.own, dict)]
+
+
+_MAKERS: dict[str, Callable[[list[Event], list[Args]], _Table]] = {
     "activities": _activities,
     "launches": _launches,
     "ranges": _ranges,
     "ops": _ops,
 }
-
-
-def _said_of_collectives(table: str, events: list[Event]) -> _Table:
-    """What events, rows of `table`, say of the collectives that they are."""
-    args = [event.args or _NO_ARGS for event in events]
-    sizes = [_elements(a) for a in args]
-    nothing = [None] * len(events)
-    place: _Table = {"device": nothing, "correlation": nothing, "process": nothing, "thread": nothing}
-    if table == "activities":
-        place["device"] = [_small(a.device, event.pid) for a, event in zip(args, events, strict=True)]
-        place["correlation"] = [integer(a.correlation) for a in args]
-    else:
-        place |= {name: values for name, values in _host(events).items() if name != "name"}
-    return place | {
-        "name": [_name(event) for event in events],
-        "collective": [
-            str(_name(event) if a.collective is None else a.collective) for event, a in zip(events, args, strict=True)
-        ],
-        "group": [None if a.group is None else str(a.group) for a in args],
-        "group_size": [integer(a.group_size) for a in args],
-        "dtype": [dtype for dtype, _, _ in sizes],
-        "in_elements": [given for _, given, _ in sizes],
-        "out_elements": [taken for _, _, taken in sizes],
-    }
-
-
-def _communicates(event: Event) -> bool:
-    if event.args is not None and event.args.collective is not None:
-        return True
-    return isinstance(event.name, str) and event.name.startswith(COMMUNICATION_PREFIXES)
-
-
-def _elements(args: Args) -> tuple[str | None, int | None, int | None]:
-    """A collective's type what one rank hands in and what it gets, in elements; else those of its inputs."""
-    if args.in_elements is not None or args.out_elements is not None:
-        return (
-            None if args.element is None else str(args.element),
-            integer(args.in_elements),
-            integer(args.out_elements),
-        )
-    dtypes, shapes = args.dtypes, args.old_shapes if args.shapes is None else args.shapes
-    if not (isinstance(dtypes, list) and dtypes and isinstance(shapes, list) and shapes):
-        return None, None, None
-    shape = shapes[0]
-    if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
-        return None, None, None
-    return str(dtypes[0]), math.prod(shape) if shape else None, None
-
-
-def _own(event: Event, key: str) -> Any:
-    """What a trace that we have written says beside what Kineto would; None in all others."""
-    own = event.args.own if event.args is not None else None
-    return own.get(key) if isinstance(own, dict) else None
-
-
-def _kind(event: Event, meaning: Meaning) -> str:
-    return "graph" if _own(event, "kind") == "graph" else meaning
-
-
-def _own_style(event: Event) -> str | None:
-    style = _own(event, "style")
-    return style if style in ("pushpop", "startend", "annotation", "step", "module") else None
-
-
-def _thread(event: Event) -> int:
-    own = integer(_own(event, "thread"))
-    return _identity(event.tid) if own is None else own
-
-
-def integer(value: Any) -> int | None:
-    """An int64, from a number or digits; None for anything else."""
-    if type(value) is int:
-        return value if -(1 << 63) <= value < 1 << 63 else None
-    if isinstance(value, str) and len(value) < 24 and value.strip().lstrip("-").isdecimal():
-        return integer(int(value))
-    if isinstance(value, float) and value.is_integer():
-        return integer(int(value))
-    return None
-
-
-def _identity(value: Any) -> int:
-    """A process, thread or stream as a number: itself, or for names a checksum that stays the same."""
-    number = integer(value)
-    return zlib.crc32(str(value).encode()) if number is None else number
-
-
-def _small(value: Any, otherwise: Any) -> int:
-    for candidate in (value, otherwise):
-        number = integer(candidate)
-        if number is not None and 0 <= number < 1 << 31:
-            return number
-    return 0
-
-
-def _name(event: Event) -> str:
-    return event.name if isinstance(event.name, str) else str(event.name)
-
-
-def _as_text(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()

@@ -13,59 +13,58 @@ import msgspec
 
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
 _TRAILING_COMMA = re.compile(r",\s*([\]}])")
-_COUNTER = re.compile(rb'"ph"\s*:\s*"C"')
 OWN = "stepscope"
 """The argument in which a trace that we have written carries what Kineto has no place for."""
 _EXACT_US = 1 << 43
 """Up to here a double tells neighbouring nanoseconds apart."""
 
 
-class Args(msgspec.Struct, gc=False):
-    """The arguments that we read of an event; what is not there is None."""
+Id = int | str | None
+"""A number, of any size, or the text that stands in its place."""
+_NOTHING = msgspec.Raw(b"null")
 
-    device: Any = None
-    stream: Any = None
-    correlation: Any = None
-    external_id: Any = msgspec.field(default=None, name="External id")
-    old_external_id: Any = msgspec.field(default=None, name="external id")
-    sequence: Any = msgspec.field(default=None, name="Sequence number")
-    shapes: Any = msgspec.field(default=None, name="Input Dims")
-    old_shapes: Any = msgspec.field(default=None, name="Input dims")
-    dtypes: Any = msgspec.field(default=None, name="Input type")
-    bytes: Any = None
-    memory_bytes: Any = msgspec.field(default=None, name="Bytes")
-    memory_device: Any = msgspec.field(default=None, name="Device Id")
-    memory_device_type: Any = msgspec.field(default=None, name="Device Type")
-    memory_allocated: Any = msgspec.field(default=None, name="Total Allocated")
-    memory_reserved: Any = msgspec.field(default=None, name="Total Reserved")
-    graph_id: Any = msgspec.field(default=None, name="graph id")
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    group_size: Any = msgspec.field(default=None, name="Group size")
-    element: Any = msgspec.field(default=None, name="dtype")
-    in_elements: Any = msgspec.field(default=None, name="In msg nelems")
-    out_elements: Any = msgspec.field(default=None, name="Out msg nelems")
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments that we read of an event, in the order in which Kineto writes them; what is not there is None."""
+
+    external_id: Id = msgspec.field(default=None, name="External id")
+    device: Id = None
+    stream: Id = None
+    correlation: Id = None
+    bytes: Id = None
+    sequence: Id = msgspec.field(default=None, name="Sequence number")
+    dtypes: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    shapes: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    old_external_id: Id = msgspec.field(default=None, name="external id")
+    old_shapes: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input dims")
+    graph_id: Id = msgspec.field(default=None, name="graph id")
+    collective: Id = msgspec.field(default=None, name="Collective name")
+    in_elements: Id = msgspec.field(default=None, name="In msg nelems")
+    out_elements: Id = msgspec.field(default=None, name="Out msg nelems")
+    group_size: Id = msgspec.field(default=None, name="Group size")
+    element: Id = msgspec.field(default=None, name="dtype")
+    group: Id = msgspec.field(default=None, name="Process Group Name")
+    memory_bytes: Id = msgspec.field(default=None, name="Bytes")
+    memory_device: Id = msgspec.field(default=None, name="Device Id")
+    memory_device_type: Id = msgspec.field(default=None, name="Device Type")
+    memory_allocated: Id = msgspec.field(default=None, name="Total Allocated")
+    memory_reserved: Id = msgspec.field(default=None, name="Total Reserved")
     own: Any = msgspec.field(default=None, name=OWN)
     series: dict[str, Any] | None = msgspec.field(default=None, name="«series»")
     """All arguments, of counter events only; no trace has a key of this name."""
 
 
+NO_ARGS = Args()
+
+
 class Event(msgspec.Struct, gc=False):
     """One event as it is written. Times are in µs, as a number or as text."""
 
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    ts: Any = None
-    dur: Any = None
-    pid: Any = None
-    tid: Any = None
-    args: Any = None
-
-
-class _TypedEvent(Event, gc=False):
     ph: str | None = None
     cat: str | None = None
+    name: str = "None"
+    pid: Id = None
+    tid: Id = None
     ts: int | float | str | None = None
     dur: int | float | str | None = None
     args: Args | None = None
@@ -97,18 +96,18 @@ def decoded(block: bytes) -> tuple[list[Event], bool] | None:
         return None
 
 
-_DECODER = msgspec.json.Decoder(list[_TypedEvent])
+_DECODER = msgspec.json.Decoder(list[Event])
 _START_DECODER = msgspec.json.Decoder(list[_Start])
 _COUNTER_DECODER = msgspec.json.Decoder(list[_Counted])
 
 
 def _typed(text: bytes) -> list[Event]:
-    events: list[Event] = list(_DECODER.decode(text))
+    events = _DECODER.decode(text)
     if any(type(event.ts) is float and event.ts > _EXACT_US for event in events):
         for event, start in zip(events, _START_DECODER.decode(text), strict=True):
             if type(event.ts) is float:
                 event.ts = bytes(start.ts).decode()
-    if _COUNTER.search(text):
+    if any(event.ph == "C" for event in events):
         for event, counted in zip(events, _COUNTER_DECODER.decode(text), strict=True):
             if event.ph == "C" and isinstance(counted.args, dict):
                 event.args = Args(series=counted.args)
@@ -153,12 +152,45 @@ def converted(raw: Any) -> list[Event]:
 def _event(item: dict[str, Any]) -> Event:
     args = item.get("args")
     event = Event(
-        **{name: item.get(name) for name in ("ph", "cat", "name", "ts", "dur", "pid", "tid")},
-        args=msgspec.convert(args, Args) if isinstance(args, dict) else None,
+        ph=_text(item.get("ph")),
+        cat=_text(item.get("cat")),
+        name=str(item.get("name")),
+        pid=_id(item.get("pid")),
+        tid=_id(item.get("tid")),
+        ts=_time(item.get("ts")),
+        dur=_time(item.get("dur")),
+        args=_args(args) if isinstance(args, dict) else None,
     )
     if event.ph == "C" and event.args:
         event.args.series = args
     return event
+
+
+def _args(args: dict[str, Any]) -> Args:
+    found = Args(own=args.get(OWN))
+    for field in _ID_FIELDS:
+        setattr(found, field.name, _id(args.get(field.encode_name)))
+    for field in _RAW_FIELDS:
+        setattr(found, field.name, msgspec.Raw(msgspec.json.encode(args.get(field.encode_name))))
+    return found
+
+
+_ID_FIELDS = [field for field in msgspec.structs.fields(Args) if field.type == Id]
+_RAW_FIELDS = [field for field in msgspec.structs.fields(Args) if field.type is msgspec.Raw]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _id(value: Any) -> Id:
+    if value is None or type(value) is int:
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _time(value: Any) -> int | float | str | None:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
 
 
 def _number(text: str) -> float | str:

@@ -12,8 +12,9 @@ from typing import Any
 from ...record.errors import TraceError, UserError
 from ..findings import Finding
 from ..timeline import Source, Timeline, merge
-from .columns import Columns, integer
+from .columns import Columns
 from .stream import Document, blocks
+from .values import integer
 
 Progress = Callable[[Path, int, int], None]
 """Is told of the file, how many of its bytes have been read, and how many there are."""

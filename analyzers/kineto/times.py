@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """Stands for what is no number."""
@@ -20,11 +21,10 @@ _CLOCK_US = 1 << 53
 
 def nanoseconds(times_us: Sequence[Any]) -> npt.NDArray[np.int64]:
     """µs as numbers or text to whole ns, the half to the even one."""
-    if {type(value) for value in times_us} <= {int, float}:
-        try:
-            return _scaled(np.array(times_us, dtype=np.float64))
-        except OverflowError:
-            pass
+    try:
+        return _scaled(pa.array(times_us, pa.float64()).fill_null(np.nan).to_numpy())
+    except (pa.ArrowInvalid, TypeError, OverflowError):  # text, or more than a double holds
+        pass
     return np.array([_one(value) for value in times_us], dtype=np.int64)
 
 
