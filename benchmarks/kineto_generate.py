@@ -184,10 +184,6 @@ class _Writer:
                 '"Group size": 8, "dtype": "BFloat16", "Process Group Name": "0"'
             )
         yield _event("kernel", name, 0, stream, start, start + length, args)
-        arrow = (
-            f'"id": {self.ids}, "pid": {PID}, "tid": {thread}, "ts": {_us(launch)},\n    "cat": "ac2g", "name": "ac2g"'
-        )
-        yield f'  {{\n    "ph": "s", {arrow}\n  }},\n'
         yield _arrow("s", self.ids, PID, thread, launch)
         yield _arrow("f", self.ids, 0, stream, start)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..timeline import SCHEMAS
-from .categories import CATEGORIES, ON_DEVICE, STEP_PREFIX, Meaning, meaning_of, style_of
+from .categories import CATEGORIES, STEP_PREFIX, Meaning, meaning_of, style_of
 from .events import NO_ARGS, Args, Event
 from .said import communicating, said_of_collectives
 from .times import BEYOND, NO_TIME, nanoseconds
@@ -25,8 +25,15 @@ LONGEST_NS = 24 * 3600 * 10**9
 _Table = dict[str, Any]
 _Times = npt.NDArray[np.int64]
 
-_TABLE_OF: dict[Meaning | None, str] = {"launch": "launches", "op": "ops", "range": "ranges"}
-_TABLE_OF |= {meaning: "activities" for meaning in ON_DEVICE}
+_TABLE_OF: dict[Meaning | None, str] = {
+    "kernel": "activities",
+    "memcpy": "activities",
+    "memset": "activities",
+    "sync": "activities",
+    "launch": "launches",
+    "op": "ops",
+    "range": "ranges",
+}
 _TABLE_OF_CATEGORY = {name: _TABLE_OF[meaning] for name, meaning in CATEGORIES.items() if meaning in _TABLE_OF}
 
 

@@ -79,13 +79,39 @@ class _Counted(msgspec.Struct):
     args: Any = None
 
 
+_DECODER = msgspec.json.Decoder(list[Event])
+_START_DECODER = msgspec.json.Decoder(list[_Start])
+_COUNTER_DECODER = msgspec.json.Decoder(list[_Counted])
+
+
+def typed(block: bytes) -> list[Event] | None:
+    """The events of a text of whole events; None where it is no JSON, or JSON with other types than usual."""
+    text = _array(block)
+    try:
+        events = _DECODER.decode(text)
+        if any(type(event.ts) is float and event.ts > _EXACT_US for event in events):
+            for event, start in zip(events, _START_DECODER.decode(text), strict=True):
+                if type(event.ts) is float:
+                    event.ts = bytes(start.ts).decode()
+        if any(event.ph == "C" for event in events):
+            for event, counted in zip(events, _COUNTER_DECODER.decode(text), strict=True):
+                if event.ph == "C" and isinstance(counted.args, dict):
+                    event.args = Args(series=counted.args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return events
+
+
+def _array(block: bytes) -> bytes:
+    return b"[" + block.strip(b" \t\r\n,") + b"]"
+
+
 def decoded(block: bytes) -> tuple[list[Event], bool] | None:
     """The events of a text of whole events, and whether it had to be mended; None where it does not decode."""
-    text = b"[" + block.strip(b" \t\r\n,") + b"]"
-    try:
-        return _typed(text), False
-    except (msgspec.DecodeError, UnicodeDecodeError):  # no JSON, or JSON with other types than usual
-        pass
+    events = typed(block)
+    if events is not None:
+        return events, False
+    text = _array(block)
     try:
         return converted(json.loads(text, parse_float=_number)), False
     except ValueError:
@@ -94,24 +120,6 @@ def decoded(block: bytes) -> tuple[list[Event], bool] | None:
         return converted(loaded(text.decode("utf-8", errors="replace"))[0]), True
     except ValueError:
         return None
-
-
-_DECODER = msgspec.json.Decoder(list[Event])
-_START_DECODER = msgspec.json.Decoder(list[_Start])
-_COUNTER_DECODER = msgspec.json.Decoder(list[_Counted])
-
-
-def _typed(text: bytes) -> list[Event]:
-    events = _DECODER.decode(text)
-    if any(type(event.ts) is float and event.ts > _EXACT_US for event in events):
-        for event, start in zip(events, _START_DECODER.decode(text), strict=True):
-            if type(event.ts) is float:
-                event.ts = bytes(start.ts).decode()
-    if any(event.ph == "C" for event in events):
-        for event, counted in zip(events, _COUNTER_DECODER.decode(text), strict=True):
-            if event.ph == "C" and isinstance(counted.args, dict):
-                event.args = Args(series=counted.args)
-    return events
 
 
 def loaded(text: str) -> tuple[Any, bool]:

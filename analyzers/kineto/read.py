@@ -5,7 +5,7 @@ mended, cut off, unreadable or no interval is told in findings.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,9 @@ from ...record.errors import TraceError, UserError
 from ..findings import Finding
 from ..timeline import Source, Timeline, merge
 from .columns import Columns
-from .stream import Document, blocks
+from .parallel import read_in_parallel
+from .stream import Document, Progress, blocks
 from .values import integer
-
-Progress = Callable[[Path, int, int], None]
-"""Is told of the file, how many of its bytes have been read, and how many there are."""
 
 _RANK_IN_NAME = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _EPOCH_NS = 10**17
@@ -43,10 +41,7 @@ def read_traces(paths: Iterable[Path], progress: Progress = _silent) -> Timeline
 
 def read_trace(path: Path, progress: Progress = _silent) -> Timeline:
     """One trace, plain or gzipped. TraceError where it is none; what a cut file holds up to the cut is kept."""
-    document, columns = Document(), Columns()
-    for events in blocks(path, document):
-        columns.add(events)
-        progress(path, document.bytes_read, document.bytes_all)
+    document, columns = read_in_parallel(path, progress) or _read_by_itself(path, progress)
     if not columns.seen:
         lost = document.unreadable
         raise TraceError(
@@ -66,6 +61,14 @@ def read_trace(path: Path, progress: Progress = _silent) -> Timeline:
         world_size=integer(_distributed(document.facts).get("world_size")),
     )
     return Timeline(sources=(source,), findings=tuple(_findings(path, document, columns)), **tables)
+
+
+def _read_by_itself(path: Path, progress: Progress) -> tuple[Document, Columns]:
+    document, columns = Document(), Columns()
+    for events in blocks(path, document):
+        columns.add(events)
+        progress(path, document.bytes_read, document.bytes_all)
+    return document, columns
 
 
 def _distributed(facts: dict[str, Any]) -> dict[str, Any]:

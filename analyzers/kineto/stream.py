@@ -5,26 +5,34 @@ keys are ordered otherwise, brackets are counted instead. A block that does not 
 characters, Windows paths, trailing commas); events that still do not decode are left out and counted.
 """
 
-import gzip
 import json
+import os
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from isal import igzip, igzip_lib
 
 from ...record.errors import TraceError
 from .events import Event, converted, decoded, loaded, mendings, parsed
 
-BLOCK = 8 << 20
+Progress = Callable[[Path, int, int], None]
+"""Is told of the file, how many of its bytes have been read, and how many there are."""
+
+DAMAGED_GZIP: tuple[type[Exception], ...] = (igzip.BadGzipFile, cast(type[Exception], igzip_lib.IsalError))
+
+BLOCK = 4 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_MARK = b"\xef\xbb\xbf"
 _BETWEEN = b" \t\r\n,"
-_EVENT = re.compile(rb'\{\s*"ph"')
+EVENT = re.compile(rb'\{\s*"ph"')
+"""How an event begins."""
 _WHOLE_BYTES = 64 << 20
 """Files up to this size are decoded in one piece where nothing else works."""
 
@@ -50,12 +58,9 @@ class Document:
 def blocks(path: Path, document: Document) -> Iterator[list[Event]]:
     """The events of `path` in file order, and the rest of the document into `document`. TraceError for other files."""
     try:
-        document.bytes_all = path.stat().st_size
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            yield from _blocks(path, _Reader(file, gzip.GzipFile(fileobj=file) if packed else file, document))
-    except (gzip.BadGzipFile, zlib.error) as error:
+            yield from _blocks(path, Reader(file, document))
+    except DAMAGED_GZIP as error:
         raise TraceError(path, f"is a damaged gzip file ({error})") from None
     except RecursionError:
         raise TraceError(path, "is no trace: its arrays and objects nest too deep") from None
@@ -63,12 +68,16 @@ def blocks(path: Path, document: Document) -> Iterator[list[Event]]:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-class _Reader:
+class Reader:
     """The (unpacked) bytes of a trace, a block at a time; a gzip stream that stops short gives what it holds."""
 
-    def __init__(self, file: BufferedReader, unpacked: BufferedReader | gzip.GzipFile, document: Document) -> None:
+    def __init__(self, file: BufferedReader, document: Document) -> None:
+        """Read `file`, an open one, from its beginning; what is known of it goes into `document`."""
+        document.bytes_all = os.fstat(file.fileno()).st_size
+        self.packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
         self._file = file
-        self._unpacked = unpacked
+        self._unpacked: BufferedReader | igzip.IGzipFile = igzip.IGzipFile(fileobj=file) if self.packed else file  # type: ignore[no-untyped-call]
         self.document = document
 
     def block(self) -> bytes:
@@ -90,21 +99,9 @@ class _Reader:
         return b"".join(iter(self.block, b""))
 
 
-def _blocks(path: Path, reader: _Reader) -> Iterator[list[Event]]:
+def _blocks(path: Path, reader: Reader) -> Iterator[list[Event]]:
     document = reader.document
-    held = reader.block().removeprefix(b"\xef\xbb\xbf")
-    if not held.strip():
-        raise TraceError(path, "is empty; a trace is written when the profiler's window has ended")
-    while not (found := _start(held)) and (more := reader.block()):
-        held += more
-        if len(held) > _WHOLE_BYTES:
-            break
-    if found is None:
-        raise TraceError(
-            path, "is no trace: there is no traceEvents array in it; export_chrome_trace of torch.profiler writes one"
-        )
-    _around(held[: found[0]], b"}", document)
-    held = held[found[1] :]
+    held, _ = opening(path, reader)
     delivered = False
     while more := reader.block():
         held += more
@@ -117,9 +114,31 @@ def _blocks(path: Path, reader: _Reader) -> Iterator[list[Event]]:
             yield events
         held = held[cut:]
     try:
-        yield from _last(held, document)
+        yield from last_events(held, document)
     except ValueError:
         yield _whole(path, reader, delivered)
+
+
+def opening(path: Path, reader: Reader) -> tuple[bytes, int]:
+    """What has been read of the events, and where in the file they begin; the text before them is read.
+
+    TraceError where the file has no events.
+    """
+    held = reader.block()
+    marked = len(_MARK) if held.startswith(_MARK) else 0
+    held = held[marked:]
+    if not held.strip():
+        raise TraceError(path, "is empty; a trace is written when the profiler's window has ended")
+    while not (found := _start(held)) and (more := reader.block()):
+        held += more
+        if len(held) > _WHOLE_BYTES:
+            break
+    if found is None:
+        raise TraceError(
+            path, "is no trace: there is no traceEvents array in it; export_chrome_trace of torch.profiler writes one"
+        )
+    _around(held[: found[0]], b"}", reader.document)
+    return held[found[1] :], marked + found[1]
 
 
 def _start(held: bytes) -> tuple[int, int] | None:
@@ -132,7 +151,7 @@ def _start(held: bytes) -> tuple[int, int] | None:
 
 def _head(held: bytes, document: Document) -> tuple[list[Event] | None, int]:
     """The whole events that `held` begins with, and where they end; None where no way to read them is left."""
-    cut = _cut(held)
+    cut = cut_before_last(held)
     if cut and not document.keys_reordered and (events := _decoded(held[:cut], document)) is not None:
         return events, cut
     exact = _exact_cut(held)
@@ -140,13 +159,18 @@ def _head(held: bytes, document: Document) -> tuple[list[Event] | None, int]:
         document.keys_reordered = True
         return events, exact
     end = cut or exact
-    if end and _EVENT.match(held.lstrip(_BETWEEN)):
+    if end and begins_an_event(held):
         document.keys_reordered = False
         return _salvaged(held[:end], document), end
     return ([], 0) if not exact and len(held) < _WHOLE_BYTES else (None, 0)
 
 
-def _cut(held: bytes) -> int:
+def begins_an_event(held: bytes) -> bool:
+    """Whether an event begins here, as Kineto writes them."""
+    return EVENT.match(held.lstrip(_BETWEEN)) is not None
+
+
+def cut_before_last(held: bytes) -> int:
     """A place between two events, as near to the end as can be told from where `ph` stands; 0 for none."""
     phase = held.rfind(b'"ph"')
     return max(0, held.rfind(b"{", 0, phase)) if phase > 0 else 0
@@ -179,13 +203,13 @@ def _decoded(block: bytes, document: Document) -> list[Event] | None:
 
 def _salvaged(block: bytes, document: Document) -> list[Event]:
     """Event by event what decodes; the rest is counted."""
-    starts = [match.start() for match in _EVENT.finditer(block)]
+    starts = [match.start() for match in EVENT.finditer(block)]
     found = [_decoded(block[start:end], document) for start, end in pairwise([*starts, len(block)])]
     document.unreadable += found.count(None)
     return [event for events in found if events for event in events]
 
 
-def _last(held: bytes, document: Document) -> Iterator[list[Event]]:
+def last_events(held: bytes, document: Document) -> Iterator[list[Event]]:
     """The events up to the array's end, and what follows it; ValueError where that does not decode."""
     any_read = False
     while True:
@@ -219,7 +243,7 @@ def _last(held: bytes, document: Document) -> Iterator[list[Event]]:
     _around(b"{" + text[end - 1 :].lstrip(_BETWEEN.decode()).encode(), b"", document)
 
 
-def _whole(path: Path, reader: _Reader, delivered: bool) -> list[Event]:  # noqa: FBT001
+def _whole(path: Path, reader: Reader, delivered: bool) -> list[Event]:  # noqa: FBT001
     """The events of a document in one piece, where no place to cut it was found; TraceError where that fails too."""
     document = reader.document
     if delivered or document.bytes_all > _WHOLE_BYTES:
