@@ -5,9 +5,9 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -61,14 +61,15 @@ class Seen:
 
 def conformance(seen: Seen, manifest: Manifest | None) -> Conformance:
     """The verdict for the recipe of `manifest`."""
-    fits = [] if _nothing(seen) else [row.name for row in RECIPES if _verdict(fields(seen, row, []))[0] != "no"]
+    sorts = alike(seen.gemms)
+    fits = [] if _nothing(seen) else [row.name for row in RECIPES if _verdict(_fields(seen, sorts, row, []))[0] != "no"]
     emulated = any(gemm.emulated for gemm in seen.gemms)
     if manifest is None or manifest.recipe.name == CAPTURED.name:
         why = "there is no run.json beside the trace" if manifest is None else "the run's manifest states no recipe"
         return Conformance(recipe=None, conforms="cannot tell", why=why, emulated=emulated, fields=[], fits=fits)
     if manifest.emulated and (manifest.config.get("compile") or any(gemm.call.is_compiled for gemm in seen.gemms)):
-        seen = replace(seen, gemms=[_hidden(gemm) for gemm in seen.gemms])
-    found = fields(seen, manifest.recipe, manifest.linear_layers)
+        sorts = [Alike(_hidden(gemm), count) for gemm, count in sorts]
+    found = _fields(seen, sorts, manifest.recipe, manifest.linear_layers)
     conforms, why = _verdict(found)
     if _nothing(seen):
         why = "the trace has no GEMM with its shapes: profile with record_shapes"
@@ -81,7 +82,7 @@ def _hidden(gemm: Gemm) -> Gemm:
     """The same GEMM of a compiled, emulated run: the casts around one in FP32 are fused out of sight."""
     if gemm.dtype != "fp32":
         return gemm
-    return replace(gemm, a=Operand(dtype=UNTOLD), b=Operand(dtype=UNTOLD))
+    return msgspec.structs.replace(gemm, a=Operand(dtype=UNTOLD), b=Operand(dtype=UNTOLD))
 
 
 def _untold(gemm: Gemm) -> bool:
@@ -102,36 +103,74 @@ def _verdict(found: Sequence[FieldProof]) -> tuple[Conforms, str]:
     return "yes", "every field of the recipe was seen as stated"
 
 
+class Alike(NamedTuple):
+    """GEMMs that differ in nothing that a verdict looks at: one of them, and how many they are."""
+
+    gemm: Gemm
+    number: int
+
+
+def alike(gemms: Iterable[Gemm]) -> list[Alike]:
+    """The sorts of GEMMs, in order of their first."""
+    first: dict[Hashable, Gemm] = {}
+    counts: Counter[Hashable] = Counter()
+    for gemm in gemms:
+        forward = gemm.forward.sizes if gemm.forward else None
+        key = gemm.role, gemm.layer, gemm.batch, gemm.sizes, forward, gemm.a, gemm.b, gemm.padded, gemm.emulated
+        first.setdefault(key, gemm)
+        counts[key] += 1
+    return [Alike(gemm, counts[key]) for key, gemm in first.items()]
+
+
+_T = TypeVar("_T")
+
+
+def _tally(found: Iterable[tuple[_T, int]]) -> Counter[_T]:
+    counts: Counter[_T] = Counter()
+    for one, count in found:
+        counts[one] += count
+    return counts
+
+
+def _number(sorts: Iterable[Alike]) -> int:
+    return sum(count for _, count in sorts)
+
+
 def fields(seen: Seen, recipe: Recipe, linears: Sequence[Linear]) -> list[FieldProof]:
     """Every field of a recipe. Without `linears` a layer counts as an FP8 one where its forward GEMM is in FP8."""
-    layers = _Layers(seen.gemms, linears)
-    found = [_any_float8(seen, recipe), *([_layers(layers, linears)] if linears else [])]
+    return _fields(seen, alike(seen.gemms), recipe, linears)
+
+
+def _fields(seen: Seen, sorts: Sequence[Alike], recipe: Recipe, linears: Sequence[Linear]) -> list[FieldProof]:
+    layers = _Layers(sorts, linears)
+    found = [_any_float8(seen, sorts, recipe), *([_layers(layers, linears)] if linears else [])]
     for role, operands in _OPERANDS.items():
-        gemms = layers.of(role, float8=recipe.is_float8)
-        for name, picked in operands:
-            found.append(_operand(name, getattr(recipe, name), [picked(gemm) for gemm in gemms], role))
+        picked = layers.of(role, float8=recipe.is_float8)
+        for name, operand in operands:
+            counts = _tally((operand(gemm), count) for gemm, count in picked)
+            found.append(_operand(name, getattr(recipe, name), counts, role))
     found += [_all_gather(seen, recipe, linears), _precomputed(seen, recipe)]
-    return [*found, _padding(seen.gemms, recipe), _powers_of_2(seen.gemms, recipe)]
+    return [*found, _padding(sorts, recipe), _powers_of_2(sorts, recipe)]
 
 
 class _Layers:
     """The GEMMs of linear layers, sorted by whether the layer is to run in FP8."""
 
-    def __init__(self, gemms: Sequence[Gemm], linears: Sequence[Linear]) -> None:
+    def __init__(self, sorts: Sequence[Alike], linears: Sequence[Linear]) -> None:
         self._by_name = {linear.name: linear.precision == "float8" for linear in linears}
         self._by_size: dict[tuple[int, int], set[bool]] = {}
         for linear in linears:
             size = linear.in_features, linear.out_features
             self._by_size.setdefault(size, set()).add(linear.precision == "float8")
         if not linears:
-            for gemm in gemms:
+            for gemm, _ in sorts:
                 if gemm.role == "forward" and gemm.batch == 1:
                     self._by_size.setdefault(gemm.sizes[1:], set()).add(gemm.is_float8)
-        self._gemms = [gemm for gemm in gemms if gemm.batch == 1 and layer_size(gemm) in self._by_size]
+        self._sorts = [one for one in sorts if one.gemm.batch == 1 and layer_size(one.gemm) in self._by_size]
 
-    def of(self, role: str, *, float8: bool | None) -> list[Gemm]:
+    def of(self, role: str, *, float8: bool | None) -> list[Alike]:
         """Those of one role whose layer is to run in FP8, or not; of layers of which only a share is, none."""
-        return [gemm for gemm in self._gemms if gemm.role == role and float8 in (None, self.float8(gemm))]
+        return [one for one in self._sorts if one.gemm.role == role and float8 in (None, self.float8(one.gemm))]
 
     def float8(self, gemm: Gemm) -> bool | None:
         """Whether the layer is to run in FP8; None where its name is not known and others of its size differ."""
@@ -177,15 +216,16 @@ def _layers(layers: _Layers, linears: Sequence[Linear]) -> FieldProof:
     """Whether just the layers that the manifest names run in FP8."""
     wanted = Counter(linear.precision for linear in linears)
     forward = layers.of("forward", float8=None)
-    seen = Counter("FP8" if gemm.is_float8 else gemm.dtype for gemm in forward)
-    told = [gemm for gemm in forward if not _untold(gemm)]
-    wrong = [gemm for gemm in told if layers.float8(gemm) not in (None, gemm.is_float8)]
-    unnamed = [gemm for gemm in forward if layers.float8(gemm) is None]
-    share = sum(gemm.is_float8 for gemm in forward) * len(linears) == wanted["float8"] * len(forward)
+    seen = _tally(("FP8" if gemm.is_float8 else gemm.dtype, count) for gemm, count in forward)
+    told = [one for one in forward if not _untold(one.gemm)]
+    wrong = [gemm for gemm, _ in told if layers.float8(gemm) not in (None, gemm.is_float8)]
+    unnamed = any(layers.float8(gemm) is None for gemm, _ in forward)
+    number = _number(forward)
+    share = seen["FP8"] * len(linears) == wanted["float8"] * number
     verdict: Verdict = "yes" if forward and len(told) == len(forward) else "cannot tell"
     if wrong or (unnamed and not share and len(told) == len(forward)):
         verdict = "no"
-    where = f"{len(forward)} forward GEMMs of linear layers"
+    where = f"{number} forward GEMMs of linear layers"
     if wrong:
         named = dict.fromkeys(gemm.layer or f"a layer of size {gemm.sizes[1]} to {gemm.sizes[2]}" for gemm in wrong)
         where += f"; against the manifest: {', '.join(list(named)[:3])}{', …' if len(named) > 3 else ''}"
@@ -193,8 +233,8 @@ def _layers(layers: _Layers, linears: Sequence[Linear]) -> FieldProof:
     return FieldProof(field="linear layers", stated=stated, seen=dict(seen), where=where, verdict=verdict)
 
 
-def _operand(name: str, stated: Cast, operands: Sequence[Operand], role: str) -> FieldProof:
-    seen = Counter(map(str, operands))
+def _operand(name: str, stated: Cast, operands: Counter[Operand], role: str) -> FieldProof:
+    seen = _tally((str(operand), count) for operand, count in operands.items())
     verdict: Verdict = "yes" if operands else "cannot tell"
     if any(operand.dtype not in (stated.dtype, UNTOLD) for operand in operands):
         verdict = "no"
@@ -207,23 +247,24 @@ def _operand(name: str, stated: Cast, operands: Sequence[Operand], role: str) ->
         elif any(operand.granularity is None for operand in operands):
             verdict = "cannot tell"
     text = f"{stated.dtype} {stated.granularity}" if stated.granularity else stated.dtype
-    where = f"{len(operands)} {role} GEMMs"
+    where = f"{operands.total()} {role} GEMMs"
     return FieldProof(field=name, stated=text, seen=dict(seen), where=where, verdict=verdict)
 
 
-def _any_float8(seen: Seen, recipe: Recipe) -> FieldProof:
+def _any_float8(seen: Seen, sorts: Sequence[Alike], recipe: Recipe) -> FieldProof:
     """Whether any GEMM at all multiplies FP8, by the operators' operands and by the kernels' names."""
+    told = _tally((None if _untold(gemm) else gemm.is_float8, count) for gemm, count in sorts)
     counts = {
-        "operators in FP8": sum(gemm.is_float8 for gemm in seen.gemms),
-        "operators not": sum(not gemm.is_float8 and not _untold(gemm) for gemm in seen.gemms),
-        "operators that do not tell": sum(map(_untold, seen.gemms)),
+        "operators in FP8": told[True],
+        "operators not": told[False],
+        "operators that do not tell": told[None],
         "kernels in FP8": seen.float8_kernels,
         "kernels not": seen.other_kernels,
     }
     shown = {name: count for name, count in counts.items() if count}
     ran = counts["operators in FP8"] + counts["kernels in FP8"] > 0
     verdict: Verdict = "cannot tell"
-    if shown and (ran or not any(map(_untold, seen.gemms))):
+    if shown and (ran or not told[None]):
         verdict = "yes" if ran == recipe.is_float8 else "no"
     stated = "some" if recipe.is_float8 else "none"
     return FieldProof(field="FP8 GEMMs", stated=stated, seen=shown, where="all GEMMs", verdict=verdict)
@@ -266,38 +307,40 @@ def _precomputed(seen: Seen, recipe: Recipe) -> FieldProof:
     )
 
 
-def _padding(gemms: Sequence[Gemm], recipe: Recipe) -> FieldProof:
-    float8 = [gemm for gemm in gemms if gemm.is_float8]
-    told = {gemm.padded for gemm in float8} - {None}
+def _padding(sorts: Sequence[Alike], recipe: Recipe) -> FieldProof:
+    float8 = [one for one in sorts if one.gemm.is_float8]
+    found = _tally((gemm.padded, count) for gemm, count in float8)
+    told = set(found) - {None}
     if not recipe.is_float8:
         verdict: Verdict = "makes no difference"
     elif told:
         verdict = "yes" if told == {recipe.pad_inner_dim} else "no"
-    elif float8 and all(gemm.sizes[1] % 16 == 0 for gemm in float8):
+    elif float8 and all(gemm.sizes[1] % 16 == 0 for gemm, _ in float8):
         verdict = "makes no difference"
     else:
         verdict = "cannot tell"
-    found = [gemm.padded for gemm in float8]
-    where = f"{len(float8)} FP8 GEMMs"
+    where = f"{_number(float8)} FP8 GEMMs"
     return _switch(recipe, "pad_inner_dim", found, ("padded", "not padded"), where, verdict)
 
 
-def _powers_of_2(gemms: Sequence[Gemm], recipe: Recipe) -> FieldProof:
-    rounded = [operand.power_of_2 for gemm in gemms for operand in (gemm.a, gemm.b) if operand.is_float8]
+def _powers_of_2(sorts: Sequence[Alike], recipe: Recipe) -> FieldProof:
+    rounded = _tally(
+        (operand.power_of_2, count) for gemm, count in sorts for operand in (gemm.a, gemm.b) if operand.is_float8
+    )
     told = set(rounded) - {None}
     verdict: Verdict = "cannot tell"
     if not recipe.is_float8:
         verdict = "makes no difference"
     elif told:
         verdict = "yes" if told == {recipe.power_of_2_scales} else "no"
-    words, where = ("a power of two", "not rounded"), f"{len(rounded)} FP8 operands"
+    words, where = ("a power of two", "not rounded"), f"{rounded.total()} FP8 operands"
     return _switch(recipe, "power_of_2_scales", rounded, words, where, verdict)
 
 
 def _switch(
-    recipe: Recipe, field: str, found: Sequence[bool | None], words: tuple[str, str], where: str, verdict: Verdict
+    recipe: Recipe, field: str, found: Counter[bool | None], words: tuple[str, str], where: str, verdict: Verdict
 ) -> FieldProof:
     """A field of the recipe that is on or off; `words` are what it is called where it is seen on, and off."""
     called = {True: words[0], False: words[1], None: "cannot be told"}
-    seen = dict(Counter(called[one] for one in found))
+    seen = {called[one]: count for one, count in found.items()}
     return FieldProof(field=field, stated=str(getattr(recipe, field)).lower(), seen=seen, where=where, verdict=verdict)

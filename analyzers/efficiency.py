@@ -186,15 +186,15 @@ def _gemms(gemms: Sequence[Gemm], launched: Launched) -> list[_Work]:
 def _attention(calls: Sequence[Call], launched: Launched) -> list[_Work]:
     on_device = len(launched.work) > 0
     found = []
-    for call in calls:
-        if call.name not in ATTENTION or any(inner.name in ATTENTION for inner in call.within()):
-            continue
+    attention = [
+        call for call in calls if call.name in ATTENTION and not any(inner.name in ATTENTION for inner in call.within())
+    ]
+    for call, time_ns in zip(attention, launched.time_ns(launched.by(attention)), strict=True):
         at = ATTENTION[call.name].query
         query, key = call.shape(at), call.shape(at + 1)
         flops = attention_flops(call.name, query, key)
         if flops is None or query is None or key is None:
             continue
-        rows = launched.within(call.thread, call.start, call.end)
         dtype = call.dtype(at)
         backward = at == 1
         batch, heads, queries, head_dim = query
@@ -211,7 +211,7 @@ def _attention(calls: Sequence[Call], launched: Launched) -> list[_Work]:
                 again=not backward and recomputed(call),
                 flops=flops,
                 bytes=elements * DTYPE_BYTES.get(dtype, 2),
-                time_ns=launched.time_ns(rows) if on_device else call.end - call.start,
+                time_ns=time_ns if on_device else call.end - call.start,
             )
         )
     return found

@@ -5,9 +5,10 @@ FSDP2's units, in this order; a backward GEMM has the layer of its forward one.
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from ..record.manifest import Linear
 from .gemms import Gemm

@@ -11,8 +11,11 @@ torchao's own function computes grad_input first.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from .op_calls import DTYPE_BYTES, FLOAT8, FLOAT8_CAST, FORWARD, SUBCLASS, Call
 
@@ -29,8 +32,7 @@ UNTOLD = "not told"
 """The dtype of an operand that may have been FP8: emulated in compiled code, it is FP32 when it is multiplied."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True, kw_only=True):
     """What one operand of a GEMM was. None: the trace does not tell."""
 
     dtype: str
@@ -53,8 +55,7 @@ class Operand:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gemm:
+class Gemm(msgspec.Struct, frozen=True, kw_only=True):
     """One call: `batch` times [m, k] · [k, n]."""
 
     rank: int

@@ -227,18 +227,15 @@ def _device_tax(
     """The kernels, and per layer their time."""
     work = launched.work
     taxed = np.array([label.kind == "fp8 cast and scale" for label in work.labels], dtype=bool)[work.label]
-    multiplies = np.zeros(len(work), dtype=bool)
-    for gemm in gemms:
-        multiplies[launched.within(gemm.call.thread, gemm.call.start, gemm.call.end)] = True
+    multiplies = launched.rows(launched.by([gemm.call for gemm in gemms]))
     per_layer: dict[str, int] = defaultdict(int)
-    for around, inside in _float8_functions(gemms).values():
-        rows = launched.within(around.thread, around.start, around.end)
-        rows = rows[~multiplies[rows]]
-        taxed[rows] = True
+    functions = list(_float8_functions(gemms).values())
+    launches = launched.by([around for around, _ in functions])
+    taxed |= launched.rows(launches)
+    for (_, inside), time_ns in zip(functions, launched.time_ns(launches, of=~multiplies), strict=True):
         if inside[0].layer is not None:
-            per_layer[inside[0].layer] += launched.time_ns(rows) or 0
-    for call in _gather_casts(calls):
-        taxed[launched.within(call.thread, call.start, call.end)] = True
+            per_layer[inside[0].layer] += time_ns or 0
+    taxed |= launched.rows(launched.by(_gather_casts(calls)))
     taxed &= ~multiplies
     totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for label, duration in zip(work.label[taxed].tolist(), work.duration[taxed].tolist(), strict=True):

@@ -2,11 +2,11 @@
 and how much of the devices' peaks it reached.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..record.errors import UserError
 from ..record.manifest import Linear, Manifest
@@ -81,12 +81,13 @@ def _rank(
     launched = Launched(part.activities, part.launches)
     calls = calls_of(part.ops)
     gemms = with_layers(gemms_of(source.rank, calls), part.ranges, linears)
-    return calls, [_timed(gemm, launched) for gemm in gemms], gathers_of(source.rank, calls), launched
+    return calls, _timed(gemms, launched), gathers_of(source.rank, calls), launched
 
 
-def _timed(gemm: Gemm, launched: Launched) -> Gemm:
-    rows = launched.within(gemm.call.thread, gemm.call.start, gemm.call.end)
-    return replace(gemm, device_ns=launched.time_ns(rows), kernels=tuple(launched.names(rows)))
+def _timed(gemms: list[Gemm], launched: Launched) -> list[Gemm]:
+    launches = launched.by([gemm.call for gemm in gemms])
+    each = zip(gemms, launched.time_ns(launches), launched.names(launches), strict=True)
+    return [replace(gemm, device_ns=time_ns, kernels=names) for gemm, time_ns, names in each]
 
 
 def _device(source: Source, launched: Launched) -> str | None:

@@ -4,7 +4,9 @@ Definitions and functions are those of exports of Nsight Systems; more is asked 
 operators, modules, allocations and what collectives send.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,6 +24,7 @@ from .memory_curve import memory_curves
 from .nesting import MODULE, OPERATOR
 from .operators import operators_in
 from .phases import phase_times, phases_of
+from .processes import side_by_side
 from .projection import Projection
 from .recipe_proof import manifest_beside, recipe_proof
 from .skew import Worker, skew
@@ -33,22 +36,27 @@ from .trace_result import TraceRank, TraceReport
 from .trace_stragglers import straggler
 from .work_kinds import kind_shares
 
+LEAST_ROWS = 200_000
+"""Fewer activities and operators are answered for in less time than it takes to share them out."""
+
 
 def answers(timeline: Timeline, *, by_shape: bool = False) -> TraceReport:
     """The report of a timeline. `by_shape`: operators are told apart by their input shapes, where recorded."""
-    ranks: list[TraceRank] = []
-    compared: list[Worker] = []
-    for source in timeline.sources:
-        rank, of_rank = _rank(timeline, source, by_shape=by_shape)
-        ranks.append(rank)
-        compared += of_rank
+    tasks: list[Callable[[], Any]] = [
+        partial(recipe_proof, timeline, manifest_beside(timeline)),  # first, since it takes longest
+        *(partial(_rank, timeline, source, by_shape=by_shape) for source in timeline.sources),
+    ]
+    rows = len(timeline.activities) + len(timeline.ops)
+    proof, *of_ranks = side_by_side(tasks, worth_it=rows > LEAST_ROWS)
+    ranks: list[TraceRank] = [rank for rank, _ in of_ranks]
+    compared: list[Worker] = [worker for _, workers_of in of_ranks for worker in workers_of]
     apart = skew(compared)
     late = straggler(apart, {(rank.rank, device.device): device for rank in ranks for device in _places(rank)})
     return TraceReport(
         ranks=ranks,
         skew=apart,
         straggler=late,
-        precision=recipe_proof(timeline, manifest_beside(timeline)),
+        precision=proof,
         findings=[*timeline.findings, *remarks(timeline, ranks, apart, late)],
     )
 

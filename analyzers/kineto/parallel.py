@@ -5,17 +5,15 @@ and ends apart) makes the whole trace be read again by one process, which knows 
 """
 
 import os
-import sys
-import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+from ..processes import cpus, forked
 from .columns import Columns
 from .events import typed
 from .stream import (
@@ -52,7 +50,7 @@ class Stretch(NamedTuple):
 
 def read_in_parallel(path: Path, progress: Progress) -> tuple[Document, Columns] | None:
     """The trace; None where one process should read it: it is small or unusual, or there is one CPU only."""
-    processes = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    processes = cpus()
     if processes < 2:
         return None
     document, columns = Document(), Columns()
@@ -108,21 +106,15 @@ def _unpacked(path: Path, reader: Reader, held: bytes, rest: list[bytes]) -> Ite
 
 def _decoded(stretches: Iterable[Stretch], processes: int) -> Iterator[tuple[Columns | None, int]]:
     """The columns of each stretch and where it ends, in order; some stretches ahead are decoded meanwhile."""
-    with warnings.catch_warnings():
-        # Python 3.12 warns of fork beside threads: the children run nothing but `_columns`, and take no lock of others
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"))
-        ahead: deque[tuple[Future[Columns | None], int]] = deque()
-        try:
-            for stretch in stretches:
-                ahead.append((pool.submit(_columns, stretch), stretch.end))
-                if len(ahead) > 2 * processes:
-                    part, end = ahead.popleft()
-                    yield part.result(), end
-            for part, end in ahead:
+    ahead: deque[tuple[Future[Columns | None], int]] = deque()
+    with forked(processes) as pool:
+        for stretch in stretches:
+            ahead.append((pool.submit(_columns, stretch), stretch.end))
+            if len(ahead) > 2 * processes:
+                part, end = ahead.popleft()
                 yield part.result(), end
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        for part, end in ahead:
+            yield part.result(), end
 
 
 def _columns(stretch: Stretch) -> Columns | None:
