@@ -117,7 +117,7 @@ def gemms_of(rank: int, calls: Sequence[Call]) -> list[Gemm]:
     operands = _operands(calls)
     found: list[Gemm] = []
     for call in calls:
-        if not call.is_gemm or any(inner.is_gemm for inner in call.within()):
+        if not call.is_innermost_gemm:
             continue
         shaped = _sizes(call)
         if shaped is None:
@@ -211,7 +211,7 @@ def _operands(calls: Sequence[Call]) -> dict[int, tuple[Operand, Operand, bool, 
             rounded[call.thread] = True
         elif call.name == FLOAT8_CAST:
             before[call.thread].append(_Cast.of(call, power_of_2=rounded.pop(call.thread, False)))
-        elif call.is_gemm and not any(inner.is_gemm for inner in call.within()):
+        elif call.is_innermost_gemm:
             scope = function_around(call)
             casts = [
                 cast

@@ -5,7 +5,7 @@ their rows are ever touched.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,9 @@ class Call:
     thread: tuple[int, int]
     """Process and thread."""
     shapes: list[Any]
-    dtypes: list[Any]
+    """Of each argument its shape, a tuple, or what else stands there."""
+    dtypes: list[str]
+    """Of each argument, in short such as `bf16`, or as it is written; empty where it has none."""
     sequence: int | None
     parent: "Call | None" = None
     children: list["Call"] = field(default_factory=list)
@@ -65,6 +67,11 @@ class Call:
         """Whether it multiplies matrices itself, or has another operator do it."""
         return self.name in GEMMS
 
+    @property
+    def is_innermost_gemm(self) -> bool:
+        """Whether it multiplies matrices itself."""
+        return self.name in GEMMS and not (self.children and any(inner.is_gemm for inner in self.within()))
+
     def around(self) -> Iterator["Call"]:
         """The calls that it lies in, the innermost first."""
         call = self.parent
@@ -83,14 +90,11 @@ class Call:
     def shape(self, argument: int) -> tuple[int, ...] | None:
         """The shape of a tensor argument; None where there is none, or the trace has no shapes."""
         dims = self.shapes[argument] if argument < len(self.shapes) else None
-        if not isinstance(dims, list) or not all(type(size) is int and size >= 0 for size in dims):
-            return None
-        return tuple(dims)
+        return dims if isinstance(dims, tuple) else None
 
     def dtype(self, argument: int) -> str:
         """The dtype of an argument in short, such as `bf16`, or as it is written; empty where it has none."""
-        written = self.dtypes[argument] if argument < len(self.dtypes) else None
-        return _SHORT.get(written.lower(), written) if isinstance(written, str) else ""
+        return self.dtypes[argument] if argument < len(self.dtypes) else ""
 
 
 _SHORT = {
@@ -119,7 +123,7 @@ def calls_of(ops: pa.Table) -> list[Call]:
     ).to_numpy()  # of two that begin and end together, the caller is first
     order = np.lexsort((external, -end, start, thread, process))
     picked = picked.take(pa.array(order))
-    shapes, dtypes = _decoded(picked["shapes"]), _decoded(picked["dtypes"])
+    shapes, dtypes = _decoded(picked["shapes"], _shape), _decoded(picked["dtypes"], _short)
     columns = (_texts(picked["name"]), start[order].tolist(), end[order].tolist(), process[order].tolist())
     rest = (thread[order].tolist(), shapes, dtypes, picked["sequence"].to_pylist())
     calls: list[Call] = []
@@ -163,11 +167,20 @@ def _texts(column: pa.ChunkedArray) -> list[Any]:
     return texts
 
 
-def _decoded(column: pa.ChunkedArray) -> list[list[Any]]:
-    """The JSON arrays of a column; rows of the same text share one."""
+def _decoded(column: pa.ChunkedArray, meant: Callable[[Any], Any]) -> list[list[Any]]:
+    """The JSON arrays of a column, each value as `meant`; rows of the same text share one."""
     texts = _texts(column)
-    known = {text: _json(text) for text in set(texts)}
+    known = {text: [meant(value) for value in _json(text)] for text in set(texts)}
     return [known[text] for text in texts]
+
+
+def _shape(value: Any) -> Any:
+    is_shape = isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+    return tuple(value) if is_shape else value
+
+
+def _short(value: Any) -> str:
+    return _SHORT.get(value.lower(), value) if isinstance(value, str) else ""
 
 
 def _json(text: str | None) -> list[Any]:
