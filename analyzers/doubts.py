@@ -32,6 +32,9 @@ def doubts(timeline: Timeline) -> list[Finding]:
             found.append(overruns(source.rank, work))
             found.append(unrecorded(source.rank, *_lost(work, part.launches, LAUNCHES_KERNELS)))
             found.append(unrecorded_graphs(source.rank, *_lost(work, part.launches, LAUNCHES_GRAPHS)))
+        else:
+            launches = pc.sum(pc.match_substring_regex(part.launches["name"].cast(pa.string()), LAUNCHES_GRAPHS))
+            found.append(unrecorded_graphs(source.rank, launches.as_py() or 0, launches.as_py() or 0))
     return [finding for finding in found if finding]
 
 

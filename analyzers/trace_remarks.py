@@ -1,9 +1,8 @@
 """What traces of torch.profiler say in sentences, what costs most first; and what is not in them."""
 
+import re
 from collections.abc import Sequence
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from pathlib import Path
 
 from ..record.units import show_ns, show_pct
 from .answer import DeviceAnswer
@@ -33,7 +32,7 @@ def remarks(
         found.append(_late(late))
     elif compared and not compared.collectives:
         found += last_to_collectives(compared)
-    return [*found, *doubts(timeline), *_empty_graphs(timeline), *_absent(ranks), *_unequal(timeline, ranks)]
+    return [*found, *doubts(timeline), *_absent(ranks), *_nameless(timeline), *_unequal(timeline, ranks)]
 
 
 def _causes(rank: int, device: DeviceAnswer) -> list[Finding]:
@@ -66,27 +65,6 @@ def _graphs(rank: int, device: DeviceAnswer) -> list[Finding]:
     )
     evidence = {"rank": rank, "device": device.device, "in_graph_ns": inside, "span_ns": device.span_ns}
     return [Finding(code="idle-inside-graphs", severity="warning", text=text, evidence=evidence)]
-
-
-def _empty_graphs(timeline: Timeline) -> list[Finding]:
-    """Launches of graphs of whose kernels none is in the trace."""
-    rows = timeline.launches
-    rows = rows.filter(pc.match_substring(rows["name"].cast(pa.string()), "GraphLaunch"))
-    found = []
-    for source in timeline.sources if len(rows) else ():
-        work = timeline.of_rank(source.rank).activities
-        mine = rows.filter(pc.equal(rows["rank"], source.rank))
-        known = pc.is_in(mine["correlation"], value_set=work["correlation"].combine_chunks().drop_null())
-        lost = len(mine) - (pc.sum(known).as_py() or 0)
-        if lost:
-            text = (
-                f"Rank {source.rank}: of {lost} of {len(mine)} launches of CUDA graphs no kernel is in the trace: "
-                "device time lacks theirs. Record the kernels of graphs, as a newer CUPTI does, or nsys with "
-                "--cuda-graph-trace=node."
-            )
-            evidence = {"rank": source.rank, "launches": len(mine), "without_kernels": lost}
-            found.append(Finding(code="graphs-without-kernels", severity="warning", text=text, evidence=evidence))
-    return found
 
 
 def _blocked(rank: TraceRank) -> list[Finding]:
@@ -138,6 +116,20 @@ def _absent(ranks: Sequence[TraceRank]) -> list[Finding]:
             "explained; profile with ProfilerActivity.CPU too."
         )
         found.append(Finding(code="no-launches", severity="info", text=text, evidence={"ranks": unlaunched}))
+    return found
+
+
+def _nameless(timeline: Timeline) -> list[Finding]:
+    """Traces that say neither inside nor by their names which rank they are of."""
+    found = []
+    for source in timeline.sources:
+        name = Path(source.path).name
+        if source.world_size is None and source.rank == 0 and not re.search(r"rank[-_]?\d", name, re.IGNORECASE):
+            text = (
+                f"{name} does not say which rank of how many it is (no distributedInfo, as of a run of one process): "
+                "it is taken for rank 0."
+            )
+            found.append(Finding(code="rank-not-told", severity="info", text=text, evidence={"file": name}))
     return found
 
 

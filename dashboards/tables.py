@@ -240,11 +240,11 @@ def _least(column: Column, width: int) -> int:
 
 
 def csv_text(table: Table) -> str:
-    """The table as CSV with a header of column names."""
+    """The table as CSV with a header of column names; empty where nothing was measured or nothing applies."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in table.columns])
-    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    writer.writerows(["" if cell is None or cell == NO else cell for cell in row] for row in table.rows)
     return out.getvalue()
 
 

@@ -18,9 +18,9 @@ def fsdp(report: "TraceReport") -> Table:
         columns=[
             RANK,
             Column(name="phase", heading="phase", right=False),
-            count(),
+            Column(name="count", heading="count", show=show_count, less=1),
             *times(("comm_ns", "time"), ("exposed_ns", "exposed"), ("overlapped_ns", "hidden")),
-            Column(name="bytes", heading="size", show=show_bytes),
+            Column(name="bytes", heading="size", show=show_bytes, less=2),
             named("layer", "layer"),
             *data("host_ns"),
         ],

@@ -74,8 +74,8 @@ def test_gaps_inside_one_launch_of_a_graph_are_told_apart_and_warned_of(tmp_path
 
 def test_launches_of_graphs_without_any_kernel_are_said(tmp_path: Path) -> None:
     events = [*launched(GEMM, 0, 10, 20, 1), call("cudaGraphLaunch", 30, 31, 2), call("cudaGraphLaunch", 40, 41, 3)]
-    [finding] = [f for f in report_of(tmp_path, events).findings if f.code == "graphs-without-kernels"]
-    assert finding.evidence == {"rank": 0, "launches": 2, "without_kernels": 2}
+    [finding] = [f for f in report_of(tmp_path, events).findings if f.code == "graphs-without-activity"]
+    assert finding.evidence == {"rank": 0, "launches": 2, "without_activity": 2}
 
 
 def training_step() -> list[Event]:
