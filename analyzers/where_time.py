@@ -1,24 +1,15 @@
-"""Where a run's time goes: the phases of its timed steps, and what its trace shows the device (or the CPU) doing."""
+"""What a run's trace shows the device, or the CPU, doing."""
 
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from ..record.errors import UserError
 from .breakdown import breakdown
 from .kineto.find import find_traces
 from .kineto.read import read_trace
+from .run_phases import Part
 from .runs import Run
-
-PHASES = ("data", "forward", "backward", "optimizer")
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A named share of a step."""
-
-    name: str
-    time_ns: float
 
 
 class Traced(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,17 +21,6 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     what: Literal["kernels", "operators"]
     steps: int
     parts: list[Part]
-
-
-def phases(runs: list[Run]) -> list[Part]:
-    """The median time of each phase over the timed steps of runs; phases that no step has are left out."""
-    found = []
-    for name in PHASES:
-        values = [getattr(step, f"{name}_ns") for run in runs for step in run.timed]
-        known = [value for value in values if value is not None]
-        if known:
-            found.append(Part(name=name, time_ns=float(np.median(known))))
-    return found
 
 
 def traced(run: Run, group: str) -> Traced | None:

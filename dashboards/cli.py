@@ -14,6 +14,7 @@ from ..record.program import run, single
 COMMANDS = {
     "trace": ("stepscope.dashboards.kineto_trace:trace", "Say where the time of torch.profiler traces went."),
     "capture": ("stepscope.profiling.capture_command:capture", "Record the machine while any program runs."),
+    "watch": ("stepscope.dashboards.watch:watch", "Show running trainings live in the terminal."),
     "compare": ("stepscope.dashboards.compare:compare", "Compare runs, recipe against recipe."),
     "report": ("stepscope.dashboards.report:report", "Write one self-contained HTML page about runs."),
     "scrub": ("stepscope.dashboards.scrub:scrub", "Copy captures without environment, user and host names."),

@@ -5,8 +5,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ..analyzers.results import Comparison
+from ..analyzers.run_phases import Part
 from ..analyzers.runs import Run
-from ..analyzers.where_time import Part, Traced
+from ..analyzers.where_time import Traced
 from .palette import colour_of
 
 _MARGIN = {"l": 70, "r": 20, "t": 20, "b": 55}

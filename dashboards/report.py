@@ -94,7 +94,8 @@ def page(runs: list["Run"], comparison: "Comparison") -> str:
 
 def sections(runs: list["Run"], comparison: "Comparison") -> list[Section]:
     """The parts of the page, in order; a figure without data is left out."""
-    from ..analyzers.where_time import phases, traced
+    from ..analyzers.run_phases import phases
+    from ..analyzers.where_time import traced
     from . import figures
     from .compare import cost_table, tables
 

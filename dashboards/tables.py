@@ -151,7 +151,7 @@ def print_table(table: Table, console: "Console") -> list[str]:
     from rich.text import Text
 
     table = table.without(*(column.name for column in table.columns if column.data))
-    texts = [[_printable(cell) for cell in row] for row in table.shown()]
+    texts = [[printable(cell) for cell in row] for row in table.shown()]
     widths = [
         max([len(column.heading), *(cell_len(row[index]) for row in texts)])
         for index, column in enumerate(table.columns)
@@ -173,7 +173,7 @@ def print_text(text: "str | Text", console: "Console") -> None:
     from rich.text import Text
 
     if isinstance(text, str):
-        text = Text("\n".join(map(_printable, text.split("\n"))))
+        text = Text("\n".join(map(printable, text.split("\n"))))
     for line in text.wrap(console, console.width):
         line.rstrip()  # a space that hangs over the edge is a line of its own on some terminals
         console.print(line)
@@ -255,5 +255,6 @@ def json_text(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text with what would steer a terminal as `·`."""
     return "".join(char if char.isprintable() else "·" for char in text)

@@ -116,13 +116,24 @@ class RunDir:
         """Write the manifest atomically."""
         write_manifest(self.manifest_path, manifest)
 
+    def step_files(self) -> dict[int, Path]:
+        """Rank → its step file, of those that are there."""
+        return self._numbered("steps.rank")
+
+    def telemetry_files(self) -> dict[int, Path]:
+        """Node → its telemetry file, of those that are there."""
+        return self._numbered("telemetry.node")
+
+    def _numbered(self, stem: str) -> dict[int, Path]:
+        found = {}
+        for path in self.path.glob(f"{stem}*.jsonl"):
+            if match := re.fullmatch(rf"{re.escape(stem)}(\d+)\.jsonl", path.name):
+                found[int(match[1])] = path
+        return dict(sorted(found.items()))
+
     def steps(self) -> dict[int, list[Step]]:
         """Rank → its steps in order; ranks without a file are absent."""
-        found: dict[int, list[Step]] = {}
-        for path in self.path.glob("steps.rank*.jsonl"):
-            if match := re.fullmatch(r"steps\.rank(\d+)\.jsonl", path.name):
-                found[int(match[1])] = read_steps(path)
-        return dict(sorted(found.items()))
+        return {rank: read_steps(path) for rank, path in self.step_files().items()}
 
     def numerics(self) -> list[OperandStatistics]:
         """FP8 statistics in the order they were written; none where no step took any."""
@@ -131,11 +142,7 @@ class RunDir:
 
     def telemetry(self) -> dict[int, list[Sample]]:
         """Node → its samples in order; nodes without a file are absent."""
-        found: dict[int, list[Sample]] = {}
-        for path in self.path.glob("telemetry.node*.jsonl"):
-            if match := re.fullmatch(r"telemetry\.node(\d+)\.jsonl", path.name):
-                found[int(match[1])] = read_telemetry(path)
-        return dict(sorted(found.items()))
+        return {node: read_telemetry(path) for node, path in self.telemetry_files().items()}
 
 
 def check_name(name: str) -> None:

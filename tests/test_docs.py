@@ -71,6 +71,7 @@ def test_pages_name_every_recipe() -> None:
         ("docs/recipes.md", ["recipes"], 100),
         ("docs/recipes.md", ["recipes", "mxtw"], 100),
         ("docs/trace.md", ["trace", "traces/sample/mxtw"], 80),
+        ("docs/watch.md", ["watch", "traces/sample/mxtw", "--once"], 80),
     ],
 )
 def test_the_output_on_a_page_is_what_the_command_prints(
