@@ -69,7 +69,7 @@ def read_in_parallel(path: Path, progress: Progress) -> tuple[Document, Columns]
                     return None
                 columns.absorb(part)
                 progress(path, bytes_read, document.bytes_all)
-            for events in last_events(rest[0], document):
+            for events in last_events(rest[0], document, delivered=True):
                 columns.add(events)
     except _UNUSUAL:
         return None

@@ -114,7 +114,7 @@ def _blocks(path: Path, reader: Reader) -> Iterator[list[Event]]:
             yield events
         held = held[cut:]
     try:
-        yield from last_events(held, document)
+        yield from last_events(held, document, delivered=delivered)
     except ValueError:
         yield _whole(path, reader, delivered)
 
@@ -209,16 +209,18 @@ def _salvaged(block: bytes, document: Document) -> list[Event]:
     return [event for events in found if events for event in events]
 
 
-def last_events(held: bytes, document: Document) -> Iterator[list[Event]]:
-    """The events up to the array's end, and what follows it; ValueError where that does not decode."""
-    any_read = False
+def last_events(held: bytes, document: Document, *, delivered: bool) -> Iterator[list[Event]]:
+    """The events up to the array's end, and what follows it.
+
+    `delivered`: events were read before `held`. ValueError where they were not and nothing here decodes either.
+    """
     while True:
         events, cut = _head(held, document)
         if events is None:
             raise ValueError
         if not cut:
             break
-        any_read = True
+        delivered = True
         yield events
         held = held[cut:]
     if not held.strip(_BETWEEN):
@@ -232,7 +234,7 @@ def last_events(held: bytes, document: Document) -> Iterator[list[Event]]:
         try:
             event, _, mended = parsed(text)  # whole, but neither it nor the array is closed after it
         except ValueError:
-            if not any_read:
+            if not delivered:
                 raise
             return
         document.mended += mended
