@@ -17,28 +17,17 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-import venv
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
 
-import psutil
 from nsys_generate import Asked
+from processes import environment, load, measured, ours, print_spent, run
 
 HERE = Path(__file__).parent
 PEERS = {"nsys-ai": ["nsys-ai==0.3.0"], "duckdb": ["duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5"]}
+SUMMARY = "analyze-nsys --report cuda_gpu_kern_sum"
 REPORT = ["--report", "cuda_gpu_kern_sum", "--format", "csv"]
-
-
-class Spent(NamedTuple):
-    """What one process took."""
-
-    wall_s: float
-    cpu_s: float
-    peak_bytes: int
 
 
 def main() -> None:
@@ -52,32 +41,27 @@ def main() -> None:
     told.work.mkdir(parents=True, exist_ok=True)
     sizes = [Asked(told.kernels, told.ranges, 1), Asked(4 * told.kernels, told.ranges, 1)]
     small, large = (_export(told.work, size) for size in sizes)
-    commands = _commands(small, {name: _environment(told.work, name) for name in PEERS}, told.work)
+    commands = _commands(small, {name: environment(told.work, name, PEERS[name]) for name in PEERS})
     _same_answer(commands)
     _heading(sizes[0], small, told.rounds)
-    spent = _measured(commands, told.rounds)
-    _print(spent)
-    print(f"load of the machine at the end {_load()}")
+    print_spent(measured(commands, told.rounds), SUMMARY)
+    print(f"load of the machine at the end {load()}")
     for path, size in ((small, sizes[0]), (large, sizes[1])):
-        most = max(_run(_ours(str(path), *REPORT), told.work).peak_bytes for _ in range(2))
+        most = max(run(ours("analyze-nsys", str(path), *REPORT), told.work).peak_bytes for _ in range(2))
         print(f"peak memory of the kernel summary, {size.kernels:,} kernels: {most / 1e6:.0f} MB")
 
 
-def _ours(*words: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("analyze-nsys")), *words]
-
-
-def _commands(export: Path, pythons: dict[str, Path], work: Path) -> dict[str, list[str]]:
+def _commands(export: Path, pythons: dict[str, Path]) -> dict[str, list[str]]:
     peers = str(HERE / "nsys_peers.py")
     nsys_ai = str(pythons["nsys-ai"].with_name("nsys-ai"))
     return {
-        "analyze-nsys --report cuda_gpu_kern_sum": _ours(str(export), *REPORT),
+        SUMMARY: ours("analyze-nsys", str(export), *REPORT),
         "sqlite3, window functions": [sys.executable, peers, "window", str(export)],
         "sqlite3, Python aggregates": [sys.executable, peers, "aggregates", str(export)],
         "DuckDB 1.5.5, its SQLite scanner": [str(pythons["duckdb"]), peers, "duckdb", str(export)],
         "nsys-ai 0.3.0 summary, offline": [nsys_ai, "summary", str(export)],
-        "analyze-nsys, default view": _ours(str(export)),
-        "analyze-nsys --help": _ours("--help"),
+        "analyze-nsys, default view": ours("analyze-nsys", str(export)),
+        "analyze-nsys --help": ours("analyze-nsys", "--help"),
     }
 
 
@@ -92,17 +76,6 @@ def _export(work: Path, size: Asked) -> Path:
         subprocess.run([sys.executable, generate, str(unfinished), *asked], check=True, stdout=subprocess.DEVNULL)
         unfinished.rename(path)
     return path
-
-
-def _environment(work: Path, name: str) -> Path:
-    """The Python of a peer's own environment."""
-    folder = work / f"env-{name}"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
-        (folder / "ready").touch()
-    return python
 
 
 def _same_answer(commands: dict[str, list[str]]) -> None:
@@ -121,52 +94,13 @@ def _same_answer(commands: dict[str, list[str]]) -> None:
         sys.exit("the answers differ")
 
 
-def _measured(commands: dict[str, list[str]], rounds: int) -> dict[str, list[Spent]]:
-    spent: dict[str, list[Spent]] = {name: [] for name in commands}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(rounds):
-            for name, command in commands.items():
-                spent[name].append(_run(command, Path(folder)))
-    return spent
-
-
-def _run(command: list[str], folder: Path) -> Spent:
-    """One process from start to exit, with what the kernel says that it used."""
-    environment = {**os.environ, "HOME": str(folder / "nobody")}
-    begin = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
-    said = child.stderr.read() if child.stderr else b""
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        sys.exit(f"{command} ended with {child.returncode}: {said.decode(errors='replace')[-500:]}")
-    return Spent(time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
-
-
 def _heading(size: Asked, export: Path, rounds: int) -> None:
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}")
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "adbc-driver-sqlite", "pyarrow"))
     print(f"Python {platform.python_version()}, {versions}, SQLite {sqlite3.sqlite_version}")
     print(f"{size.kernels:,} kernels and launches, {size.ranges:,} ranges: {export.stat().st_size / 1e6:.0f} MB")
-    print(f"medians of {rounds}, whole processes; load of the machine at the start {_load()}")
+    print(f"medians of {rounds}, whole processes; load of the machine at the start {load()}")
     print("the export lies in the page cache\n")
-
-
-def _load() -> str:
-    return ", ".join(f"{value:.1f}" for value in psutil.getloadavg()) + " (1, 5, 15 min)"
-
-
-def _print(spent: dict[str, list[Spent]]) -> None:
-    ours = spent["analyze-nsys --report cuda_gpu_kern_sum"]
-    base = (median(one.wall_s for one in ours), median(one.cpu_s for one in ours))
-    print(f"{'':42}{'s by clock (least to most)':>28}{'CPU s':>8}{'peak MB':>9}{'clock/ours':>12}{'CPU/ours':>10}")
-    for name, each in spent.items():
-        walls = [one.wall_s for one in each]
-        wall, cpu = median(walls), median(one.cpu_s for one in each)
-        clock = f"{wall:.2f} ({min(walls):.2f} to {max(walls):.2f})"
-        peak = median(one.peak_bytes for one in each) / 1e6
-        print(f"{name:42}{clock:>28}{cpu:>8.2f}{peak:>9.0f}{wall / base[0]:>12.2f}{cpu / base[1]:>10.2f}")
-    print()
 
 
 if __name__ == "__main__":
