@@ -4,9 +4,9 @@ Definitions and functions are those of exports of Nsight Systems; more is asked 
 operators, modules, allocations and what collectives send.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -36,28 +36,36 @@ from .trace_result import TraceRank, TraceReport
 from .trace_stragglers import straggler
 from .work_kinds import kind_shares
 
+Part = Literal["communication", "fsdp", "launches", "memory", "operators", "paths", "phases", "precision", "ranks"]
+"""What takes time of its own to answer; `operators` with modules and the GPU time of ranges, `ranks` side by side."""
+
+ALL: tuple[Part, ...] = get_args(Part)
+
 LEAST_ROWS = 200_000
 """Fewer activities and operators are answered for in less time than it takes to share them out."""
 
 
-def answers(timeline: Timeline, *, by_shape: bool = False) -> TraceReport:
-    """The report of a timeline. `by_shape`: operators are told apart by their input shapes, where recorded."""
-    tasks: list[Callable[[], Any]] = [
-        partial(recipe_proof, timeline, manifest_beside(timeline)),  # first, since it takes longest
-        *(partial(_rank, timeline, source, by_shape=by_shape) for source in timeline.sources),
-    ]
+def answers(timeline: Timeline, *, by_shape: bool = False, only: Collection[Part] = ALL) -> TraceReport:
+    """The report of a timeline. `by_shape`: operators are told apart by their input shapes, where recorded.
+
+    `only`: the parts that will be looked at. The others stay empty; the findings then are those of reading alone.
+    """
+    proving: list[Callable[[], Any]] = [partial(recipe_proof, timeline, manifest_beside(timeline))]
+    proving = proving if "precision" in only else []  # first, since it takes longest
+    asked = [partial(_rank, timeline, source, by_shape=by_shape, only=only) for source in timeline.sources]
     rows = len(timeline.activities) + len(timeline.ops)
-    proof, *of_ranks = side_by_side(tasks, worth_it=rows > LEAST_ROWS)
-    ranks: list[TraceRank] = [rank for rank, _ in of_ranks]
-    compared: list[Worker] = [worker for _, workers_of in of_ranks for worker in workers_of]
+    found = side_by_side([*proving, *asked], worth_it=rows > LEAST_ROWS)
+    ranks: list[TraceRank] = [rank for rank, _ in found[len(proving) :]]
+    compared: list[Worker] = [worker for _, workers_of in found[len(proving) :] for worker in workers_of]
     apart = skew(compared)
     late = straggler(apart, {(rank.rank, device.device): device for rank in ranks for device in _places(rank)})
+    everything = len(only) == len(ALL)
     return TraceReport(
         ranks=ranks,
         skew=apart,
         straggler=late,
-        precision=proof,
-        findings=[*timeline.findings, *remarks(timeline, ranks, apart, late)],
+        precision=found[0] if proving else None,
+        findings=[*timeline.findings, *(remarks(timeline, ranks, apart, late) if everything else [])],
     )
 
 
@@ -65,14 +73,16 @@ def _places(rank: TraceRank) -> list[DeviceAnswer]:
     return rank.devices or ([rank.processor] if rank.processor else [])
 
 
-def _rank(timeline: Timeline, source: Source, *, by_shape: bool) -> tuple[TraceRank, list[Worker]]:
+def _rank(
+    timeline: Timeline, source: Source, *, by_shape: bool, only: Collection[Part]
+) -> tuple[TraceRank, list[Worker]]:
     """A rank's answers, and what it is compared by."""
     part = timeline.of_rank(source.rank)
     numbers = numbers_of(part)
     host = host_of(part, activities_of(part.activities), numbers, by_shape=by_shape)
     on_devices = len(host.work) > 0
     devices, steps, covers, parts = device_answers(host, source.device_names)
-    projection = host.projection() if on_devices else None
+    projection = host.projection() if on_devices and "operators" in only else None
     own = None
     if not on_devices and host.ranges is not None:
         host = processor(host.ranges)
@@ -81,7 +91,8 @@ def _rank(timeline: Timeline, source: Source, *, by_shape: bool) -> tuple[TraceR
     told = told_of(host, part.collectives, numbers)
     called = names_told(host.work, told)
     push_pop = host.ranges.push_pop if host.ranges else None
-    phases = phases_of(push_pop, host.nested) if push_pop is not None and host.nested is not None else None
+    timed = push_pop is not None and not {"phases", "memory"}.isdisjoint(only)
+    phases = phases_of(push_pop, host.nested) if timed and push_pop is not None and host.nested is not None else None
     rank = TraceRank(
         rank=source.rank,
         source=source.path,
@@ -91,24 +102,26 @@ def _rank(timeline: Timeline, source: Source, *, by_shape: bool) -> tuple[TraceR
         processor=own,
         kinds=kind_shares(devices, [part.kinds for part in parts]),
         kernels=kernel_times(host, devices, parts) if on_devices else [],
-        collectives=collective_times(host.work, called, _sizes(called, told)),
-        communication=communication_times(host.work, called, told),
-        launches=host.launches() if on_devices else None,
-        queues=_queues(host, devices),
+        collectives=collective_times(host.work, called, _sizes(called, told)) if "communication" in only else [],
+        communication=communication_times(host.work, called, told) if "communication" in only else [],
+        launches=host.launches() if on_devices and "launches" in only else None,
+        queues=_queues(host, devices) if "launches" in only else [],
         steps=steps if host.steps else None,
         step_summary=step_summaries(steps),
         projection=_named(projection),
         modules=[row for row in projection.ranges if row.style == MODULE] if projection else [],
         operators=operators_in(push_pop, host.nested, projection)
-        if push_pop is not None and host.nested is not None
+        if push_pop is not None and host.nested is not None and "operators" in only
         else [],
-        ranges=host.range_times(),
+        ranges=host.range_times() if "operators" in only else [],
         phases=phase_times(host, phases, on_devices=on_devices) if phases else [],
-        fsdp=fsdp_times(host, covers, bytes_given(told)),
-        memory=memory_curves(part.memory, phases.host if phases else {}),
-        critical_paths=[path for device in devices for path in critical_paths(host, device.device)],
+        fsdp=fsdp_times(host, covers, bytes_given(told)) if "fsdp" in only else [],
+        memory=memory_curves(part.memory, phases.host if phases else {}) if "memory" in only else [],
+        critical_paths=[path for device in devices for path in critical_paths(host, device.device)]
+        if "paths" in only
+        else [],
     )
-    return rank, workers(source.rank, host, called, _places(rank), steps)
+    return rank, workers(source.rank, host, called, _places(rank), steps) if "ranks" in only else []
 
 
 def _named(projection: Projection | None) -> Projection | None:

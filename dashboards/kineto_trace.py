@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from ..record.errors import ConfigError, UserError, plain_reason
 from .tables import Format, Top, csv_text, json_text, print_all, print_table, terminal
-from .trace_views import VIEWS, ViewName, cut
+from .trace_views import VIEWS, ViewName, cut, default_view
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -65,17 +65,22 @@ def trace(
     if perfetto:
         _write(timeline, perfetto, force=force)
         return
+    if format == "csv":
+        view = view or default_view(timeline)
+    if view and format != "json":
+        report = answers(timeline, by_shape=by_shape, only=VIEWS[view].needs)
+        if format == "csv":
+            sys.stdout.write(csv_text(VIEWS[view].build(report)))
+        else:
+            _show_view(report, view, top)
+        return
     report = answers(timeline, by_shape=by_shape)
     if format == "json":
         sys.stdout.write(json_text(report))
-    elif format == "csv":
-        sys.stdout.write(csv_text(VIEWS[view or default_view(report)].build(report)))
-    elif view:
-        _show_view(report, view, top)
-    else:
-        from .trace_screen import show
+        return
+    from .trace_screen import show
 
-        show(report, terminal(), top)
+    show(report, terminal(), top)
 
 
 def _write(timeline: "Timeline", path: Path, *, force: bool) -> None:
@@ -95,11 +100,6 @@ def _write(timeline: "Timeline", path: Path, *, force: bool) -> None:
         except OSError as error:
             raise UserError(f"{file}: {plain_reason(error)}") from None
         sys.stderr.write(f"wrote {file}\n")
-
-
-def default_view(report: "TraceReport") -> ViewName:
-    """What CSV has where no view was asked for."""
-    return "kernels" if any(rank.devices for rank in report.ranks) else "operators"
 
 
 def _show_view(report: "TraceReport", view: ViewName, top: int | None) -> None:

@@ -10,6 +10,8 @@ from .tables import Column, Table, first_of
 from .trace_columns import RANK, by_rank
 
 if TYPE_CHECKING:
+    from ..analyzers.timeline import Timeline
+    from ..analyzers.trace_answers import Part
     from ..analyzers.trace_result import TraceReport
 
 ViewName = Literal[
@@ -24,6 +26,8 @@ class View:
 
     build: "Callable[[TraceReport], Table]"
     absent: str
+    needs: "tuple[Part, ...]" = ()
+    """What it is made of, beside devices, steps and kernels, which every report has."""
     draw: "Callable[[TraceReport, int], list[Table]] | None" = None
     """What a terminal shows in place of that table, where it has more to show; the number is of rows (0: all)."""
 
@@ -44,28 +48,50 @@ VIEWS: dict[ViewName, View] = {
         build=trace_work.steps, absent="no step was recorded; call step() of the profiler, or put each in a range"
     ),
     "idle": View(build=trace_work.idle, absent="neither device work nor operators were recorded"),
-    "phases": View(build=trace_work.phases, absent="neither ranges nor operators were recorded"),
+    "phases": View(build=trace_work.phases, absent="neither ranges nor operators were recorded", needs=("phases",)),
     "kinds": View(build=trace_work.kinds, absent="no device work was recorded"),
     "kernels": View(build=trace_work.kernels, absent="no kernels were recorded"),
     "operators": View(
-        build=trace_work.operators, absent="no operators were recorded; profile with ProfilerActivity.CPU"
+        build=trace_work.operators,
+        absent="no operators were recorded; profile with ProfilerActivity.CPU",
+        needs=("operators",),
     ),
-    "modules": View(build=trace_work.modules, absent="no calls of modules were recorded; profile with with_stack=True"),
-    "ranges": View(build=trace_work.ranges, absent="no named ranges were recorded"),
-    "fsdp": View(build=trace_waits.fsdp, absent="no ranges of FSDP2 were recorded"),
-    "collectives": View(build=trace_waits.collectives, absent="no collectives were recorded"),
-    "launches": View(build=trace_waits.launches, absent="no launches were recorded"),
-    "memory": View(build=trace_waits.memory, absent="memory was not recorded; profile with profile_memory=True"),
-    "path": View(build=trace_waits.path, absent="it takes steps, launches and device work, and not all were recorded"),
+    "modules": View(
+        build=trace_work.modules,
+        absent="no calls of modules were recorded; profile with with_stack=True",
+        needs=("operators",),
+    ),
+    "ranges": View(build=trace_work.ranges, absent="no named ranges were recorded", needs=("operators",)),
+    "fsdp": View(build=trace_waits.fsdp, absent="no ranges of FSDP2 were recorded", needs=("fsdp",)),
+    "collectives": View(build=trace_waits.collectives, absent="no collectives were recorded", needs=("communication",)),
+    "launches": View(build=trace_waits.launches, absent="no launches were recorded", needs=("launches",)),
+    "memory": View(
+        build=trace_waits.memory, absent="memory was not recorded; profile with profile_memory=True", needs=("memory",)
+    ),
+    "path": View(
+        build=trace_waits.path,
+        absent="it takes steps, launches and device work, and not all were recorded",
+        needs=("paths",),
+    ),
     "ranks": View(
-        build=trace_waits.ranks, absent="there is one rank only; name the traces of several, or their folder"
+        build=trace_waits.ranks,
+        absent="there is one rank only; name the traces of several, or their folder",
+        needs=("ranks",),
     ),
     "precision": View(
         build=precision,
         absent="no multiplications were recorded; profile with record_shapes=True",
+        needs=("precision",),
         draw=lambda report, top: proof_tables(report.precision, top) if report.precision else [],
     ),
 }
+
+
+def default_view(timeline: "Timeline") -> ViewName:
+    """What CSV has where no view was asked for: kernels, or operators without device work."""
+    from ..analyzers.activities import activities_of
+
+    return "kernels" if len(activities_of(timeline.activities)) else "operators"
 
 
 def cut(table: Table, rows: int | None) -> Table:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.analyzers.kineto.find import find_traces
+from stepscope.analyzers.kineto.read import read_traces
+from stepscope.analyzers.trace_answers import answers
 from stepscope.dashboards.cli import COMMANDS, main
 from stepscope.dashboards.trace_views import VIEWS, ViewName
 
@@ -64,6 +67,16 @@ def test_every_view_is_a_table_as_csv_or_says_what_it_takes(
         out, err = capsys.readouterr()
         assert (shown, bool(out)) == ((0, True) if lines else (1, False))
         assert len(err.splitlines()) == (not lines)
+
+
+def test_a_view_shows_the_same_whether_or_not_the_rest_was_answered_too(fixtures: Path) -> None:
+    for path in (SAMPLE, fixtures / "torch" / "mi300_resnet_act_checkpoint.json.gz"):
+        timeline = read_traces(find_traces([path]))
+        whole = answers(timeline)
+        for view in VIEWS.values():
+            alone = answers(timeline, only=view.needs)
+            assert view.build(alone) == view.build(whole)
+            assert view.draw is None or view.draw(alone, 0) == view.draw(whole, 0)
 
 
 def test_operators_are_told_apart_by_their_input_shapes_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
