@@ -75,8 +75,10 @@ def test_a_view_shows_the_same_whether_or_not_the_rest_was_answered_too(fixtures
         whole = answers(timeline)
         for view in VIEWS.values():
             alone = answers(timeline, only=view.needs)
-            assert view.build(alone) == view.build(whole)
-            assert view.draw is None or view.draw(alone, 0) == view.draw(whole, 0)
+            assert view.build(alone).rows == view.build(whole).rows
+            if view.draw:
+                shown = [[(table.title, table.rows) for table in view.draw(report, 0)] for report in (alone, whole)]
+                assert shown[0] == shown[1]
 
 
 def test_operators_are_told_apart_by_their_input_shapes_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
