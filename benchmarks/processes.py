@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -27,13 +28,15 @@ def ours(program: str, *words: str) -> list[str]:
     return [str(Path(sys.executable).with_name(program)), *words]
 
 
-def environment(work: Path, name: str, packages: list[str]) -> Path:
-    """The Python of a peer's own environment, made on first use."""
+def environment(work: Path, name: str, packages: list[str], alone: Sequence[str] = ()) -> Path:
+    """The Python of a peer's own environment, made on first use; `alone` are packages without what they ask for."""
     folder = work / f"env-{name}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        if alone:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *alone], check=True)
         (folder / "ready").touch()
     return python
 
