@@ -1,27 +1,14 @@
-"""Damaged exports of Nsight Systems, one after the other through the command line, in a process of their own.
+"""Damaged exports of Nsight Systems, as `fuzz_cases` takes them; FOLDER has the whole one as whole.sqlite."""
 
-    python tests/nsys_fuzz.py FOLDER FIRST LAST
-
-Case N is the same in every run. A line goes out before each case, so that whoever reads them knows which one ended this
-process: a hang does so after HANG_S, memory beyond MOST_BYTES by an exit code. Every case must end with exit code 0 or
-1, and 1 with one line on stderr.
-"""
-
-import io
 import random
-import resource
-import signal
 import sqlite3
-import sys
-import traceback
-from collections import Counter
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing
 from pathlib import Path
+
+from fuzz_cases import SECRET, Outcome, outcome, take_cases
 
 from stepscope.dashboards.cli import analyze_nsys_main
 
-HANG_S = 30
-MOST_BYTES = 1 << 30
 PAGE = 512
 """Small pages, so that damage often hits what holds the file together."""
 
@@ -92,7 +79,7 @@ def write_export(path: Path, rows: int = 60) -> None:
             "INSERT INTO META_DATA_EXPORT VALUES (?, ?)",
             [("EXPORT_SCHEMA_VERSION", "3.17.2"), ("EXPORT_PRODUCT_VERSION", "2025.1.1"), ("EXPORT_HOST", "nobody")],
         )
-        put("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", [("PROCESS_0:ENVIRONMENT_VARIABLE", "TOKEN=secret-value")])
+        put("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", [("PROCESS_0:ENVIRONMENT_VARIABLE", f"TOKEN={SECRET}")])
         put("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, '', '')", [(1_750_000_000_000_000_000,)])
         put("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, ?, 1)", [("NVIDIA H200",)])
         put("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?)", [(0, 0, 5), (1, 1, 5)])
@@ -154,47 +141,21 @@ def asked(case: int) -> list[str]:
     return ASKED[case // 8 % len(ASKED)]
 
 
-def outcome(path: Path, case: int) -> tuple[str | None, int]:
+def outcome_of(path: Path, case: int) -> tuple[str | None, int]:
     """What is wrong with how the command line takes a case (None where nothing is), and the exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            code = analyze_nsys_main([str(path), *asked(case)])
-    except BaseException:  # noqa: BLE001 - this is what the test is for
-        return traceback.format_exc(), -1
-    return _complaint(code, out.getvalue(), err.getvalue()), code
+    return outcome(analyze_nsys_main, [str(path), *asked(case)])
 
 
-def _complaint(code: int, out: str, err: str) -> str | None:
-    said = err.splitlines()
-    if code not in (0, 1):
-        return f"exit code {code}: {said}"
-    if code == 1 and len(said) != 1:
-        return f"{len(said)} lines: {said}"
-    if "secret-value" in out + err:
-        return "the environment was shown"
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return f"{most:,} bytes of memory" if most > MOST_BYTES else None
+def taken(folder: Path, first: int) -> Outcome:
+    """How a case is taken."""
+    whole, path = (folder / "whole.sqlite").read_bytes(), folder / f"case{first}.sqlite"
 
-
-def main() -> None:
-    """Take the cases from FIRST to before LAST, and print what fails."""
-    folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    source, path = folder / "whole.sqlite", folder / f"case{first}.sqlite"
-    whole = source.read_bytes()
-    codes: Counter[int] = Counter()
-    for case in range(first, last):
-        sys.stdout.write(f"{case}\n")
-        sys.stdout.flush()
+    def take(case: int) -> tuple[str | None, int]:
         path.write_bytes(damaged(whole, case))
-        signal.setitimer(signal.ITIMER_REAL, HANG_S)
-        wrong, code = outcome(path, case)
-        if wrong:
-            sys.stdout.write(f"FAILS {case} {asked(case)}: {wrong}\n")
-        codes[code] += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.stdout.write(f"done: {codes[0]} answered, {codes[1]} refused\n")
+        return outcome_of(path, case)
+
+    return take
 
 
 if __name__ == "__main__":
-    main()
+    take_cases(taken)

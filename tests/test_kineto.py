@@ -1,4 +1,4 @@
-"""torch.profiler traces of every era and in every state: real ones, and small ones made to go wrong in one way each."""
+"""torch.profiler traces of every era: real ones, and small ones for each kind of event and time."""
 
 import csv
 import gzip
@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kineto_rows import kernel, rows, written
 
 from stepscope.analyzers.breakdown import breakdown
 from stepscope.analyzers.intervals import length, union
 from stepscope.analyzers.kineto import stream
-from stepscope.analyzers.kineto.find import find_traces
-from stepscope.analyzers.kineto.read import read_trace, read_traces
+from stepscope.analyzers.kineto.read import read_trace
 from stepscope.analyzers.kineto.times import nanoseconds
-from stepscope.analyzers.timeline import Timeline
-from stepscope.record.errors import TraceError, UserError
 
 REAL = [
     "backward_thread.json", "cpu_only_rank34.pt.trace.json.gz", "gpu_only.json.gz",
@@ -28,27 +26,16 @@ REAL = [
     "torch_compile_triton.json.gz", "v100_ddp_control.json.gz", "v100_ddp_test.json.gz",
     "v100_resnet50_2021.pt.trace.json.gz",
 ]  # fmt: skip
+
+
 _STATISTICS = ("count", "sum", "min", "max")
+
+
 KNOWN = {
     "kernel": "activities", "Kernel": "activities", "gpu_memcpy": "activities", "Memcpy": "activities",
     "gpu_memset": "activities", "Memset": "activities", "cuda_runtime": "launches", "cuda_driver": "launches",
     "Runtime": "launches", "cpu_op": "ops", "Operator": "ops", "user_annotation": "ranges",
 }  # fmt: skip
-
-
-def written(path: Path, events: list[dict[str, Any]], **facts: Any) -> Path:
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events} | facts))
-    return path
-
-
-def kernel(ts: Any, dur: Any, name: str = "k", **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": args}
-
-
-def rows(timeline: Timeline, table: str = "activities") -> list[dict[str, Any]]:
-    timeline.check()
-    found: list[dict[str, Any]] = getattr(timeline, table).to_pylist()
-    return found
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -108,20 +95,6 @@ def test_the_overlaps_on_one_stream_are_counted_as_a_person_counted_them(fixture
         for name in ("v100_ddp_test.json.gz", "v100_ddp_control.json.gz")
     }
     assert found == {"v100_ddp_test.json.gz": [("overlap-on-a-stream", 31)], "v100_ddp_control.json.gz": []}
-
-
-def test_the_rank_is_what_the_trace_says_else_what_its_name_says_else_0(tmp_path: Path) -> None:
-    told = written(tmp_path / "rank3_trace.json", [kernel(1, 1)], distributedInfo={"rank": 5, "world_size": 8})
-    named = written(tmp_path / "x.rank-12.json", [kernel(1, 1)])
-    neither = written(tmp_path / "y.json", [kernel(1, 1)])
-    assert [read_trace(path).sources[0].rank for path in (told, named, neither)] == [5, 12, 0]
-    assert read_trace(told).sources[0].world_size == 8
-
-
-def test_two_traces_of_one_rank_are_refused(tmp_path: Path) -> None:
-    paths = [written(tmp_path / f"{name}.json", [kernel(1, 1)]) for name in "ab"]
-    with pytest.raises(UserError, match="rank 0 has 2 traces"):
-        read_traces(paths)
 
 
 @given(st.integers(0, 9_000_000_000_000_000_000))
@@ -212,165 +185,6 @@ def test_what_was_begun_in_a_trace_of_another_program_is_no_fault_of_this_one(fi
     assert "impossible-times" not in {finding.code for finding in timeline.findings}
 
 
-def test_a_bare_list_of_events_is_a_trace_too(tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps([kernel(1, 2)]))
-    assert len(rows(read_trace(path))) == 1
-
-
-def test_integers_beyond_64_bits_do_not_stop_the_reading(tmp_path: Path) -> None:
-    huge = 1 << 70
-    events = [kernel(1, 2, correlation=huge, stream=huge), kernel(5, 2, correlation=(1 << 63) - 1)]
-    found = rows(read_trace(written(tmp_path / "t.json", events)))
-    assert [row["correlation"] for row in found] == [None, (1 << 63) - 1]
-
-
-@pytest.mark.parametrize(
-    "name", [b"raw \x01 control", b"invalid \xff utf-8", rb"C:\Users\torch\x.py", b'quoted \\" name', b"ncclKernel"]
-)
-def test_strange_bytes_in_names_are_mended_and_said(tmp_path: Path, name: bytes) -> None:
-    path = tmp_path / "t.json"
-    event = b'{"ph": "X", "cat": "kernel", "name": "%s", "pid": 0, "tid": 7, "ts": 1, "dur": 2}'
-    path.write_bytes(b'{"traceEvents": [' + event % b"first" + b"," + event % name + b"]}")
-    timeline = read_trace(path)
-    assert len(rows(timeline)) == 2
-    needs_mending = name[0] in b"riC"
-    assert [finding.code for finding in timeline.findings] == (["mended"] if needs_mending else [])
-
-
-def many(count: int) -> list[dict[str, Any]]:
-    return [kernel(10 * n + 1, 5, f"kernel {n % 7}", stream=n % 3, device=0, correlation=n) for n in range(count)]
-
-
-@pytest.mark.parametrize("block", [64, 500, 4096, 1 << 20])
-def test_where_blocks_are_cut_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    path = written(tmp_path / "t.json", many(300), distributedInfo={"rank": 2}, traceName="x")
-    monkeypatch.setattr(stream, "BLOCK", block)
-    timeline = read_trace(path)
-    assert [row["correlation"] for row in rows(timeline)] == list(range(300))
-    assert timeline.sources[0].rank == 2
-    assert timeline.findings == ()
-
-
-@pytest.mark.parametrize("block", [64, 500, 1 << 20])
-def test_keys_in_another_order_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    events = [{"args": {"device": 0, "more": {"deep": 1}}, **kernel(n + 1, 1)} | {"ph": "X"} for n in range(50)]
-    monkeypatch.setattr(stream, "BLOCK", block)
-    reordered = [
-        {key: event[key] for key in ("args", "name", "ts", "dur", "cat", "pid", "tid", "ph")} for event in events
-    ]
-    assert len(rows(read_trace(written(tmp_path / "t.json", reordered)))) == 50
-
-
-@pytest.mark.parametrize("block", [300, 2000])
-def test_keys_that_change_their_order_midway_are_read_block_by_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
-    """As where a tool has sorted the keys and the first events have no arguments."""
-    monkeypatch.setattr(stream, "BLOCK", block)
-    monkeypatch.setattr(stream, "_WHOLE_BYTES", 4000)
-    plain = [{"ph": "M", "name": "process_name", "pid": n} for n in range(40)]
-    events = plain + [{"args": {"correlation": n, "deep": [{"ph": "X"}]}, **kernel(n + 1, 1)} for n in range(100)]
-    events[40:] = [{key: event[key] for key in sorted(event)} for event in events[40:]]
-    for number, event in enumerate(events[40:]):
-        event["args"]["correlation"] = number
-    timeline = read_trace(written(tmp_path / "t.json", events, distributedInfo={"rank": 3}))
-    assert [row["correlation"] for row in rows(timeline)] == list(range(100))
-    assert timeline.sources[0].rank == 3
-    assert timeline.findings == ()
-
-
-@pytest.mark.parametrize("block", [64, 300, 1 << 20])
-@pytest.mark.parametrize("place", [0, 1, 20, 38])
-def test_an_event_that_is_no_json_is_left_out_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, place: int
-) -> None:
-    monkeypatch.setattr(stream, "BLOCK", block)
-    texts = [json.dumps(event) for event in many(40)]
-    texts[place] = texts[place].replace("kernel ", 'kern"el ')
-    path = tmp_path / "t.json"
-    path.write_text('{"traceEvents": [' + ",\n".join(texts) + '], "distributedInfo": {"rank": 2}}')
-    timeline = read_trace(path)
-    assert [row["correlation"] for row in rows(timeline)] == [n for n in range(40) if n != place]
-    assert [(finding.code, finding.evidence) for finding in timeline.findings] == [("unreadable", {"events": 1})]
-    assert timeline.sources[0].rank == 2
-
-
-@given(cut=st.integers(250, 4000))
-def test_a_file_cut_anywhere_gives_what_comes_before_the_cut(
-    tmp_path_factory: pytest.TempPathFactory, cut: int
-) -> None:
-    path = tmp_path_factory.mktemp("cut") / "t.json"
-    whole = json.dumps({"schemaVersion": 1, "traceEvents": many(60)}).encode()
-    path.write_bytes(whole[:cut])
-    complete = whole[:cut].count(b"}}")
-    timeline = read_trace(path)
-    assert [row["correlation"] for row in rows(timeline)] == list(range(complete))
-    assert [finding.code for finding in timeline.findings] == ["truncated"]
-
-
-@given(
-    changes=st.lists(st.tuples(st.integers(0, 2200), st.binary(max_size=3)), min_size=1, max_size=4),
-    block=st.sampled_from([64, 700, 1 << 20]),
-)
-def test_damage_anywhere_gives_a_sound_timeline_or_one_line(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, bytes]], block: int
-) -> None:
-    content = bytearray(json.dumps({"traceEvents": many(15), "distributedInfo": {"rank": 1}}).encode())
-    for place, new in changes:
-        content[place : place + 1] = new
-    path = tmp_path_factory.mktemp("damaged") / "t.json"
-    path.write_bytes(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "BLOCK", block)
-        try:
-            timeline = read_trace(path)
-        except TraceError as error:
-            assert "\n" not in str(error)  # noqa: PT017
-            return
-    timeline.check()
-    breakdown(timeline)
-
-
-def test_a_gzip_stream_that_stops_short_gives_what_came_before(tmp_path: Path) -> None:
-    path = tmp_path / "t.json.gz"
-    whole = gzip.compress(json.dumps({"traceEvents": many(5000)}).encode())
-    path.write_bytes(whole[: len(whole) // 2])
-    timeline = read_trace(path)
-    assert 0 < len(rows(timeline)) < 5000
-    assert [finding.code for finding in timeline.findings] == ["truncated"]
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "is empty"),
-        (b"  \n", "is empty"),
-        (b"hello", "is no trace: there is no traceEvents array"),
-        (b"SQLite format 3\x00" + bytes(100), "is no trace"),
-        (b'{"schemaVersion": 1}', "is no trace: there is no traceEvents array"),
-        (b'{"traceEvents": []}', "has no events"),
-        (b'{"traceEvents": [1, 2]}', "has no events"),
-        (b"\x1f\x8b nonsense", "is a damaged gzip file"),
-        (b"[nonsense", "is no trace"),
-        (b"[" * 100_000, "is no trace: its arrays and objects nest too deep"),
-        (b'{"traceEvents": [{"ph": "X", "na"me": 1}, {"ph": "X" 1}]}', "holds 2 events, none of which reads as JSON"),
-    ],
-)
-def test_other_files_are_named_in_one_line(tmp_path: Path, content: bytes, says: str) -> None:
-    path = tmp_path / "t.json"
-    path.write_bytes(content)
-    with pytest.raises(TraceError, match=says) as caught:
-        read_trace(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_trace_of_something_else_is_read_and_said_to_be_so(fixtures: Path) -> None:
-    timeline = read_trace(fixtures / "odd" / "perfetto_test_json_all_slice_types.json")
-    assert [finding.code for finding in timeline.findings] == ["nothing-known"]
-
-
 def test_allocations_carry_their_device_and_totals(tmp_path: Path) -> None:
     arguments = {"Total Allocated": 900, "Total Reserved": 2000, "Bytes": -100, "Device Id": 1, "Device Type": 1}
     event = {
@@ -418,103 +232,3 @@ def test_calls_of_modules_are_ranges_and_other_python_frames_are_left_out(tmp_pa
     events = [frame | {"name": "nn.Module: Linear_0"}, frame | {"name": "train.py(3): step"}]
     [row] = rows(read_trace(written(tmp_path / "t.json", events)), "ranges")
     assert (row["name"], row["style"]) == ("nn.Module: Linear_0", "module")
-
-
-def test_a_folder_gives_the_last_window_of_each_rank(tmp_path: Path) -> None:
-    for name in ("rank0.6", "rank0.16", "rank1.6", "rank1.16"):
-        (tmp_path / f"{name}.pt.trace.json.gz").write_bytes(b"")
-    (tmp_path / "notes.txt").write_text("")
-    names = [path.name for path in find_traces([tmp_path])]
-    assert names == ["rank0.16.pt.trace.json.gz", "rank1.16.pt.trace.json.gz"]
-
-
-def test_windows_are_told_apart_by_the_number_before_the_ending_whatever_the_worker_is_called(tmp_path: Path) -> None:
-    """As tensorboard_trace_handler names them: host, process and a time in ms or ns."""
-    for name in ("node1_77.999", "node1_77.1000", "node2_77.998"):
-        (tmp_path / f"{name}.pt.trace.json").write_bytes(b"")
-    assert [path.name for path in find_traces([tmp_path])] == [
-        "node1_77.1000.pt.trace.json",
-        "node2_77.998.pt.trace.json",
-    ]
-
-
-def test_the_one_folder_of_traces_below_a_folder_is_meant(tmp_path: Path) -> None:
-    below = tmp_path / "profile" / "iteration_10"
-    below.mkdir(parents=True)
-    for rank in range(2):
-        (below / f"rank{rank}_trace.json.gz").write_bytes(b"")
-    assert [path.name for path in find_traces([tmp_path])] == ["rank0_trace.json.gz", "rank1_trace.json.gz"]
-
-
-def test_a_folder_of_several_runs_or_of_no_trace_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no trace"):
-        find_traces([tmp_path])
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rank0.6.pt.trace.json").write_bytes(b"")
-    with pytest.raises(UserError, match="holds the traces of 2 runs; name one of them"):
-        find_traces([tmp_path])
-    with pytest.raises(UserError, match="no such file"):
-        find_traces([tmp_path / "absent"])
-
-
-@pytest.mark.parametrize(
-    ("name", "kernels"),
-    [
-        ("all_categories", {"void cunn_ClassNLLCriterion_updateGradInput_kernel<float>": (1, 15)}),
-        ("self_time", {"void cunn_ClassNLLCriterion_updateGradInput_kernel<float>": (2, 20 + 16)}),
-        ("top_level_runtime", {"void gemmSN_TN_kernel_64addr": (1, 8)}),
-        (
-            "tensor_core",
-            {
-                "kernel_no_tc": (1, 10),
-                "volta_fp16_s884cudnn_fp16_128x128_ldg8_splitK_relu_f2f_exp_small_nhwc_tn_v1": (1, 15),
-            },
-        ),
-    ],
-)
-def test_kernels_of_the_odd_cases_are_what_their_own_project_states(
-    fixtures: Path, name: str, kernels: dict[str, tuple[int, int]]
-) -> None:
-    timeline = read_trace(fixtures / "odd" / f"kineto_test_{name}_0.json")
-    [device] = breakdown(timeline).ranks[0].devices
-    assert {row.name: (row.count, row.total_ns // 1000) for row in device.kernels} == kernels
-
-
-def test_kinds_of_work_of_the_odd_case_are_what_its_own_project_states(fixtures: Path) -> None:
-    report = breakdown(read_trace(fixtures / "odd" / "kineto_test_all_categories_0.json"))
-    [device] = report.ranks[0].devices
-    assert {row.kind: row.total_ns for row in device.kinds} == {
-        "softmax and loss": 15_000, "memcpy": 10_000, "memset": 5_000
-    }  # fmt: skip
-    operators = {row.name: row.total_ns for row in report.ranks[0].operators}
-    assert (operators["aten::to"], operators["aten::nll_loss_backward"]) == (60_000, 70_000)
-
-
-def test_self_time_of_the_odd_case_differs_from_its_projects_by_the_launches_alone(fixtures: Path) -> None:
-    """It takes the CUDA calls that an operator makes off its self time (35 and 30 µs are left); here they stay in."""
-    timeline = read_trace(fixtures / "odd" / "kineto_test_self_time_0.json")
-    operators = {row.name: row for row in breakdown(timeline).ranks[0].operators}
-    launches = {row["correlation"]: row["end"] - row["start"] for row in rows(timeline, "launches")}
-    assert operators["aten::mat_mul"].total_ns == 100_000
-    assert operators["aten::mat_mul"].self_ns - launches[335] == 35_000
-    assert operators["aten::mm"].total_ns == 40_000
-    assert operators["aten::mm"].self_ns - launches[334] == 30_000
-
-
-def test_every_odd_case_reads_and_holds_the_invariants(fixtures: Path) -> None:
-    paths = sorted((fixtures / "odd").glob("*.json"))
-    assert len(paths) > 20
-    for path in paths:
-        timeline = read_trace(path)
-        timeline.check()
-        breakdown(timeline)
-
-
-def test_the_odd_cases_memory_is_its_allocations_and_releases(fixtures: Path) -> None:
-    path = fixtures / "odd" / "kineto_test_memory_view_0.json"
-    raw = [event["args"] for event in json.loads(path.read_text()) if event["name"] == "[memory]"]
-    found = rows(read_trace(path), "memory")
-    assert [row["delta_bytes"] for row in found] == [args["Bytes"] for args in raw]
-    assert [row["device"] for row in found] == [args["Device Id"] if args["Device Type"] else -1 for args in raw]
-    assert {row["device"] for row in found} == {-1, 0}

@@ -18,7 +18,7 @@ from .categories import CATEGORIES, STEP_PREFIX, Meaning, meaning_of, style_of
 from .events import NO_ARGS, Args, Event
 from .said import communicating, said_of_collectives
 from .times import BEYOND, NO_TIME, nanoseconds
-from .values import devices, identities, integer, integers, json_texts, links, names
+from .values import devices, finite, identities, integer, integers, json_texts, links, names
 
 LONGEST_NS = 24 * 3600 * 10**9
 
@@ -193,9 +193,9 @@ class Columns:
             return
         single = len(event.args.series) == 1
         series = {
-            event.name if single else f"{event.name}: {name}": float(value)
+            event.name if single else f"{event.name}: {name}": number
             for name, value in event.args.series.items()
-            if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+            if (number := finite(value)) is not None
         }
         rows = len(series)
         columns: _Table = {"device": [None] * rows, "time": [time] * rows, "name": series, "value": series.values()}

@@ -113,7 +113,7 @@ def decoded(block: bytes) -> tuple[list[Event], bool] | None:
         return events, False
     text = _array(block)
     try:
-        return converted(json.loads(text, parse_float=_number)), False
+        return converted(_encodable(json.loads(text, parse_float=_number))), False
     except ValueError:
         pass
     try:
@@ -127,22 +127,34 @@ def loaded(text: str) -> tuple[Any, bool]:
     *tries, last = mendings(text)
     for attempt in tries:
         try:
-            return json.loads(attempt, strict=False, parse_float=_number), False
+            return _encodable(json.loads(attempt, strict=False, parse_float=_number)), False
         except ValueError:
             continue
-    return json.loads(last, strict=False, parse_float=_number), True
+    return _encodable(json.loads(last, strict=False, parse_float=_number)), True
 
 
 def parsed(text: str) -> tuple[Any, int, bool]:
     """The JSON value that `text` begins with, where it ends, and whether it was mended; ValueError beyond that."""
     if "\ufffd" not in text:
         try:
-            return *json.JSONDecoder(parse_float=_number).raw_decode(text), False
+            value, end = json.JSONDecoder(parse_float=_number).raw_decode(text)
+            return _encodable(value), end, False
         except ValueError:
             pass
     mended = next(mendings(text))
     value, end = json.JSONDecoder(strict=False, parse_float=_number).raw_decode(mended)
-    return value, end - (len(mended) - len(text)), True
+    return _encodable(value), end - (len(mended) - len(text)), True
+
+
+def _encodable(value: Any) -> Any:
+    """A JSON value with halves of characters, which escapes can give and UTF-8 cannot hold, as question marks."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
 
 
 def mendings(text: str) -> Iterator[str]:

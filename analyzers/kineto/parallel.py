@@ -32,7 +32,7 @@ from .stream import (
 LEAST_BYTES = 24 << 20
 """Smaller files, gzipped ones by a tenth of this, are read before another process has started to be of use."""
 _PACKED = 10
-_UNUSUAL: tuple[type[Exception], ...] = (BrokenProcessPool, OSError, ValueError, *DAMAGED_GZIP)
+_UNUSUAL: tuple[type[Exception], ...] = (BrokenProcessPool, OSError, ValueError, RecursionError, *DAMAGED_GZIP)
 _WINDOW = 1 << 16
 
 

@@ -5,7 +5,6 @@ keys are ordered otherwise, brackets are counted instead. A block that does not 
 characters, Windows paths, trailing commas); events that still do not decode are left out and counted.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -270,7 +269,7 @@ def _around(text: bytes, closing: bytes, document: Document) -> None:
     """Read the text before or after the events as an object of its own; what does not decode is left out."""
     *_, mended = mendings((text.strip().rstrip(b",") + closing).decode("utf-8", errors="replace"))
     try:
-        facts, _ = json.JSONDecoder(strict=False).raw_decode(mended.strip())
+        facts, _, _ = parsed(mended.strip())
     except ValueError:
         return
     if isinstance(facts, dict):

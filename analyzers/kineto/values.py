@@ -1,5 +1,6 @@
 """Values of events as Arrow columns: whole columns at once where they hold what Kineto writes, else one by one."""
 
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .events import Id
+from .events import Id, loaded
 
 _ODD = (pa.ArrowInvalid, TypeError, OverflowError)
 _MANY_TEXTS = 100_000
@@ -25,6 +26,17 @@ def integer(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return integer(int(value))
     return None
+
+
+def finite(value: Any) -> float | None:
+    """A number as a double; None for what is none, or fits none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def integers(values: list[Id]) -> pa.Array:
@@ -97,6 +109,18 @@ def json_texts(values: Sequence[msgspec.Raw]) -> list[str | None]:
         _texts.clear()
     seen = [bytes(value) for value in values]
     for new in set(seen) - _texts.keys():
-        value = msgspec.json.decode(new)
+        value = _value(new)
         _texts[new] = None if value is None else msgspec.json.encode(value).decode()
     return [_texts[one] for one in seen]
+
+
+def _value(text: bytes) -> Any:
+    """The value of a JSON text; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return loaded(text.decode(errors="replace"))[0]
+    except ValueError:
+        return None

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -138,7 +138,7 @@ class Export:
     def stretches(self, table: str) -> list[Stretch]:
         """A table cut into as many parts as are worth reading at once."""
         edges = self._file.row_numbers(table)
-        if edges is None or edges[1] - edges[0] > self.path.stat().st_size:  # not numbered, or with gaps
+        if edges is None or not 0 <= edges[1] - edges[0] <= self.path.stat().st_size:  # not numbered, gaps, damage
             return [Stretch("true", int(self.small(f'SELECT count(*) FROM "{table}"')[0][0]))]
         first, rows = edges[0], edges[1] + 1 - edges[0]
         parts = min(len(os.sched_getaffinity(0)), _MOST_READERS) if rows > _WORTH_SPLITTING else 1
@@ -162,7 +162,7 @@ class Export:
 
     def strings(self) -> dict[int, str]:
         """StringIds: id → text."""
-        return dict(self.small("SELECT id, value FROM StringIds")) if self._has_strings else {}
+        return _by_number(self.small("SELECT id, value FROM StringIds")) if self._has_strings else {}
 
     def texts(self, ids: Sequence[int | None]) -> dict[int, str]:
         """Those of StringIds that are asked for."""
@@ -170,7 +170,7 @@ class Export:
         if len(wanted) > _FEW or not self._has_strings:
             return self.strings()
         listed = ", ".join(map(str, wanted)) or "NULL"
-        return dict(self.small(f"SELECT id, value FROM StringIds WHERE id IN ({listed})"))
+        return _by_number(self.small(f"SELECT id, value FROM StringIds WHERE id IN ({listed})"))
 
     def words(self, table: str, *, number: str = "id", text: str = "label") -> dict[int, str]:
         """Number → text of a small table; {} where it is absent. Numbers and texts, whatever a damaged one holds."""
@@ -180,7 +180,7 @@ class Export:
             f"""SELECT CAST({number} AS INTEGER), CAST({text} AS TEXT) FROM {table}
                 WHERE {number} IS NOT NULL AND CAST({text} AS TEXT) <> ''"""
         )
-        return dict(rows)
+        return _by_number(rows)
 
     def copy_labels(self) -> dict[int, str]:
         """copyKind → words: as the export has them, else as versions before 2022 printed them."""
@@ -234,6 +234,11 @@ class Export:
         self._file.close()
         line = first_line(error) if error else ""
         return TraceError(self.path, f"is a damaged database ({line[:200]}); {AGAIN}")
+
+
+def _by_number(rows: Iterable[tuple[object, object]]) -> dict[int, str]:
+    """Number → text; a damaged table holds other things, even where its columns are declared NOT NULL."""
+    return {number: text for number, text in rows if isinstance(number, int) and isinstance(text, str)}
 
 
 def _opened(path: Path) -> "SqliteFile | ParquetFolder":
